@@ -1,0 +1,28 @@
+"""Differentially private linear models by proximal coordinate descent."""
+
+from importlib.metadata import version as _version
+
+from dpcd.estimators import (
+    DPElasticNet,
+    DPGeneralizedLinearModel,
+    DPHuberRegressor,
+    DPLasso,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPRidge,
+)
+from dpcd.privacy import BudgetExceeded, PrivacyStatement
+
+__version__ = _version("dpcd")
+
+__all__ = [
+    "BudgetExceeded",
+    "DPElasticNet",
+    "DPGeneralizedLinearModel",
+    "DPHuberRegressor",
+    "DPLasso",
+    "DPLinearSVC",
+    "DPLogisticRegression",
+    "DPRidge",
+    "PrivacyStatement",
+]

@@ -1,0 +1,524 @@
+"""The scikit-learn face: private linear models.
+
+Each model minimises ``mean loss + alpha · penalty`` (the squared loss carries ½), so that `alpha` means the same at any
+number of records. Everything a fit learns from the data is paid for out of (epsilon, delta), and `privacy_` says what
+was spent on what.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpcd.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
+from dpcd.penalties import L1, L2, ElasticNet, Penalty, Zero
+from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
+from dpcd.solvers import DPCD, GaussianSmoothness, Problem, Solution
+from dpcd.solvers.scales import Declared, prepare
+
+_SHARED_DOC = """    epsilon : float, default=1.0
+        The privacy budget: smaller is more private. `math.inf` switches privacy off.
+    delta : float or None, default=None
+        Probability with which the guarantee may fail. None means 1/n².
+    feature_bounds : (lower, upper), mapping or None, default=None
+        Public bounds of the features, known without looking at the data: two numbers for all features, two arrays,
+        or, for data frames, a mapping from each name to (lower, upper). Values outside are clipped, so a wrong
+        bound costs accuracy and never privacy. None: ranges are learnt privately where they are needed.
+    {TARGET}
+    smoothness : array of shape (n_features,), object or None, default=None
+        Public second moments of the features times the loss's curvature (M_j in the paper), or how to learn them:
+        `GaussianSmoothness` (what None means) or `LaplaceSmoothness`, both in `dpcd.solvers`.
+    solver : object or None, default=None
+        How to spend the budget. None means `dpcd.solvers.DPCD()`.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept, which is never penalised.
+    random_state : int, RandomState, Generator or None, default=None
+        None: the noise comes from OpenDP's secure sampler and the fit is private. Anything else makes the fit
+        reproducible and **not private**, for experiments and tests.
+
+    Attributes
+    ----------
+    {COEF}
+    n_iter_ : int
+        Passes over the columns (for each class).
+    privacy_ : PrivacyStatement
+        What the model reveals about its training data: print it.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array
+        Names of the features, if they were all strings."""
+
+_REGRESSION_DOC = _SHARED_DOC.replace(
+    "{TARGET}",
+    """target_bounds : (lower, upper) or None, default=None
+        Public bounds of the target. None: its magnitude is learnt privately if the solver needs it.""",
+).replace(
+    "{COEF}",
+    """coef_ : array of shape (n_features,)
+        Coefficients.
+    intercept_ : float
+        Intercept, 0 without one.""",
+)
+_CLASSIFICATION_DOC = _SHARED_DOC.replace(
+    "{TARGET}",
+    """classes : array or None, default=None
+        The classes, known without looking at the data. None: the labels that occur, which are then taken to be public.
+        More than two are told apart one against the rest, with an equal part of the budget for each.""",
+).replace(
+    "{COEF}",
+    """classes_ : array
+        The classes.
+    coef_ : array of shape (1, n_features) or (n_classes, n_features)
+        Coefficients.
+    intercept_ : array of shape (1,) or (n_classes,)
+        Intercepts, 0 without one.""",
+)
+
+
+def _documented(cls):
+    """Fill in the parameters that all models share, described once above."""
+    cls.__doc__ = cls.__doc__.replace("    {REGRESSION}", _REGRESSION_DOC).replace(
+        "    {CLASSIFICATION}", _CLASSIFICATION_DOC
+    )
+    return cls
+
+
+# Models are dataclasses: scikit-learn reads parameters off the signature of __init__, which a dataclass writes without
+# repeating nine shared parameters for every model.
+@dataclass(kw_only=True, eq=False, repr=False)
+class _PrivateLinearModel(BaseEstimator):
+    """From parameters and a table to coefficients and a privacy statement."""
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    feature_bounds: Any = None
+    smoothness: Any = None
+    solver: Any = None
+    fit_intercept: bool = True
+    random_state: Any = None
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def _penalty(self, n_records: int) -> Penalty:
+        raise NotImplementedError
+
+    def _validated(self, X, y, unsupported: dict[str, Any], **check):
+        if unsupported:
+            hint = (
+                " (a weighted record would count more than once against the budget)"
+                if "sample_weight" in unsupported
+                else ""
+            )
+            raise TypeError(
+                f"{type(self).__name__}.fit takes X and y only; it does not support {', '.join(unsupported)}{hint}: "
+                f"leave it out"
+            )
+        # float32 stays as it is: the curator makes the one copy, in float64.
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **check)
+        if X.shape[0] < 2:
+            raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
+        return X, y
+
+    def _fit_private(self, X, target, target_bounds=None, n_classes=0, assumptions=()) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients and intercepts, a row for each problem that is solved."""
+        n_records, n_features = X.shape
+        loss, penalty = self._loss(), self._penalty(n_records)
+        budget = PrivacyBudget(self.epsilon, 1.0 / n_records**2 if self.delta is None else self.delta)
+        noise, choices = randomness(self.random_state)
+        solver = DPCD() if self.solver is None else self.solver
+        solver.check(n_features + self.fit_intercept, private=math.isfinite(self.epsilon))
+        declared = Declared(
+            _checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
+            _checked_target_bounds(target_bounds),
+            _checked_smoothness(self.smoothness, n_features),
+        )
+        # From here on only the curator holds the data.
+        curator = Curator(Columns.copy_of(X, target, self.fit_intercept), budget, noise)
+        scales = prepare(curator, loss, declared, n_features, self.fit_intercept, solver.needs_slope)
+        positive_classes: list[int | None] = [None]
+        if n_classes:
+            positive_classes = [1] if n_classes == 2 else list(range(n_classes))
+        room = curator.gaussian_room / len(positive_classes)
+        solutions: list[Solution] = [
+            solver.solve(
+                curator,
+                Problem(loss, penalty, scales.smoothness, n_features, scales.slope, positive_class),
+                room,
+                choices,
+            )
+            for positive_class in positive_classes
+        ]
+        weights = np.array([solution.weights for solution in solutions])
+        coefficients, intercepts = weights[:, :n_features], np.zeros(len(weights))
+        if self.fit_intercept:
+            intercepts = weights[:, n_features] - coefficients @ scales.center + scales.target_center
+        self.n_iter_ = solutions[0].n_updates // max(1, int(np.count_nonzero(scales.smoothness)))
+        self.privacy_ = PrivacyStatement(
+            curator.spent.epsilon(budget.delta),
+            budget.delta,
+            budget.epsilon,
+            curator.releases,
+            (f"{n_records} records, {n_features} features", *_assumptions(declared), *assumptions),
+            curator.noise_description,
+            version("dpcd"),
+        )
+        return coefficients, intercepts
+
+    def _linear_predictor(self, X) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return X @ self.coef_.T + self.intercept_
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
+    target_bounds: Any = None
+
+    def fit(self, X, y, **unsupported):
+        """Fit the model to features X of shape (n, p) and a numeric target y of shape (n,)."""
+        X, y = self._validated(X, y, unsupported, y_numeric=True)
+        coefficients, intercepts = self._fit_private(X, y, self.target_bounds)
+        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
+        return self
+
+    def predict(self, X):
+        """Predict the target."""
+        return self._linear_predictor(X)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        # On a few hundred records a private fit is mostly noise, whatever the method.
+        tags.regressor_tags.poor_score = math.isfinite(self.epsilon)
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
+    classes: Any = None
+
+    def fit(self, X, y, **unsupported):
+        """Fit the model to features X of shape (n, p) and labels y of shape (n,)."""
+        X, y = self._validated(X, y, unsupported)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y if self.classes is None else self.classes)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "a classifier needs at least two classes, and there is one class only: declare all that could occur, "
+                "as in classes=[0, 1]"
+            )
+        if self.classes is not None and not np.isin(y, self.classes_).all():
+            raise ValueError(f"y holds labels that are not among the declared classes {self.classes_.tolist()}")
+        source = "taken from the labels" if self.classes is None else "declared"
+        self.coef_, self.intercept_ = self._fit_private(
+            X,
+            np.searchsorted(self.classes_, y),
+            n_classes=len(self.classes_),
+            assumptions=(f"{len(self.classes_)} classes, {source}",),
+        )
+        return self
+
+    def decision_function(self, X):
+        """Signed distance to the boundary: one column for each class, or a vector if there are two."""
+        scores = self._linear_predictor(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X):
+        """Predict the class."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0.0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = math.isfinite(self.epsilon)
+        return tags
+
+
+@_documented
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLasso(_PrivateRegressor):
+    """Private LASSO: ``(1/2n)‖y − Xw − b‖² + alpha‖w‖₁``.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty.
+    {REGRESSION}
+    """
+
+    alpha: float = 1.0
+
+    def _loss(self):
+        return Squared()
+
+    def _penalty(self, n_records):
+        return L1(_checked_alpha(self.alpha, n_records))
+
+
+@_documented
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPRidge(_PrivateRegressor):
+    """Private ridge regression: ``(1/2n)‖y − Xw − b‖² + (alpha/2)‖w‖²``.
+
+    Parameters
+    ----------
+    alpha : float or None, default=None
+        Strength of the penalty (scikit-learn's divided by n). None means 1/n.
+    {REGRESSION}
+    """
+
+    alpha: float | None = None
+
+    def _loss(self):
+        return Squared()
+
+    def _penalty(self, n_records):
+        return L2(_checked_alpha(self.alpha, n_records))
+
+
+@_documented
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPElasticNet(_PrivateRegressor):
+    """Private elastic net: ``(1/2n)‖y − Xw − b‖² + alpha (l1_ratio‖w‖₁ + ½(1 − l1_ratio)‖w‖²)``.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty.
+    l1_ratio : float, default=0.5
+        1 is the LASSO, 0 ridge regression.
+    {REGRESSION}
+    """
+
+    alpha: float = 1.0
+    l1_ratio: float = 0.5
+
+    def _loss(self):
+        return Squared()
+
+    def _penalty(self, n_records):
+        return ElasticNet(_checked_alpha(self.alpha, n_records), _checked_ratio(self.l1_ratio))
+
+
+@_documented
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPHuberRegressor(_PrivateRegressor):
+    """Private Huber regression, robust to outlying targets: mean Huber loss ``+ (alpha/2)‖w‖²``.
+
+    Parameters
+    ----------
+    threshold : float, default=1.35
+        Residual, in units of the target, from which on the loss is linear.
+    alpha : float or None, default=None
+        Strength of the penalty. None means 1/n.
+    {REGRESSION}
+    """
+
+    threshold: float = 1.35
+    alpha: float | None = None
+
+    def _loss(self):
+        return Huber(_checked_positive("threshold", self.threshold))
+
+    def _penalty(self, n_records):
+        return L2(_checked_alpha(self.alpha, n_records))
+
+
+@_documented
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPGeneralizedLinearModel(_PrivateRegressor):
+    """Private linear model with a loss and a penalty of your own: ``mean loss + penalty``.
+
+    `predict` returns the linear predictor x·w + b, whatever the loss.
+
+    Parameters
+    ----------
+    loss : Loss or None, default=None
+        From `dpcd.losses`, or ten lines of yours (see there). None means `Squared()`.
+    penalty : Penalty or None, default=None
+        From `dpcd.penalties`, or yours. None means `Zero()`.
+    {REGRESSION}
+    """
+
+    loss: Any = None
+    penalty: Any = None
+
+    def _loss(self):
+        return Squared() if self.loss is None else self.loss
+
+    def _penalty(self, n_records):
+        return Zero() if self.penalty is None else self.penalty
+
+
+@_documented
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLogisticRegression(_PrivateClassifier):
+    """Private logistic regression: mean logistic loss ``+ alpha · penalty``.
+
+    Parameters
+    ----------
+    alpha : float or None, default=None
+        Strength of the penalty (scikit-learn's ``1/(n C)``). None means 1/n.
+    penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
+        Which penalty: ½‖w‖², ‖w‖₁, their mixture, or none.
+    l1_ratio : float, default=0.5
+        For the elastic net: 1 is l1, 0 is l2.
+    {CLASSIFICATION}
+    """
+
+    alpha: float | None = None
+    penalty: str | None = "l2"
+    l1_ratio: float = 0.5
+
+    def _loss(self):
+        return Logistic()
+
+    def _penalty(self, n_records):
+        alpha = _checked_alpha(self.alpha, n_records)
+        if self.penalty is None:
+            return Zero()
+        if self.penalty == "l1":
+            return L1(alpha)
+        if self.penalty == "l2":
+            return L2(alpha)
+        if self.penalty == "elasticnet":
+            return ElasticNet(alpha, _checked_ratio(self.l1_ratio))
+        raise ValueError(f"penalty must be 'l1', 'l2', 'elasticnet' or None, got {self.penalty!r}")
+
+    def predict_proba(self, X):
+        """Probability of each class; with more than two, one-against-rest probabilities scaled to sum to 1."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        # Underflow of all of them at once would be 0/0; it also keeps ties where scores have none.
+        probabilities = np.maximum(expit(scores), np.finfo(float).tiny)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X):
+        """Logarithm of `predict_proba`."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return -np.logaddexp(0.0, np.column_stack([scores, -scores]))
+        return np.log(self.predict_proba(X))
+
+
+@_documented
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLinearSVC(_PrivateClassifier):
+    """Private linear support vector machine: mean smoothed hinge loss ``+ (alpha/2)‖w‖²``.
+
+    Parameters
+    ----------
+    alpha : float or None, default=None
+        Strength of the penalty (scikit-learn's ``1/(n C)``). None means 1/n.
+    width : float, default=1.0
+        Width of the parabola that replaces the corner of the hinge.
+    {CLASSIFICATION}
+    """
+
+    alpha: float | None = None
+    width: float = 1.0
+
+    def _loss(self):
+        return SmoothedHinge(_checked_positive("width", self.width))
+
+    def _penalty(self, n_records):
+        return L2(_checked_alpha(self.alpha, n_records))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _checked_alpha(alpha: Any, n_records: int) -> float:
+    if alpha is None:
+        return 1.0 / n_records
+    if not (_is_number(alpha) and 0.0 <= alpha < math.inf):
+        raise ValueError(f"alpha must be a number of at least 0, got {alpha!r}")
+    return float(alpha)
+
+
+def _checked_ratio(l1_ratio: Any) -> float:
+    if not (_is_number(l1_ratio) and 0.0 <= l1_ratio <= 1.0):
+        raise ValueError(f"l1_ratio must lie between 0 and 1, got {l1_ratio!r}")
+    return float(l1_ratio)
+
+
+def _checked_positive(name: str, value: Any) -> float:
+    if not (_is_number(value) and 0.0 < value < math.inf):
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def _checked_bounds(bounds: Any, n_features: int, names: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lower and upper bounds as arrays, whichever way they were declared."""
+    if bounds is None:
+        return None
+    if isinstance(bounds, Mapping):
+        if names is None or set(bounds) != set(names):
+            raise ValueError(
+                "feature_bounds as a mapping needs a data frame and exactly one (lower, upper) for each of its columns"
+                + ("" if names is None else f"; check {sorted(set(bounds) ^ set(names), key=str)}")
+            )
+        bounds = tuple(zip(*(bounds[name] for name in names), strict=True))
+    try:
+        lower, upper = (np.broadcast_to(np.asarray(bound, dtype=float), n_features).copy() for bound in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"feature_bounds must be (lower, upper) with numbers or arrays of {n_features}, a mapping from names, or "
+            f"None; got {bounds!r}"
+        ) from None
+    if not (np.all(lower <= upper) and np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
+        raise ValueError("feature_bounds must be finite, with lower <= upper for every feature")
+    return lower, upper
+
+
+def _checked_target_bounds(bounds: Any) -> tuple[float, float] | None:
+    if bounds is None:
+        return None
+    try:
+        lower, upper = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(f"target_bounds must be (lower, upper) or None, got {bounds!r}") from None
+    if not -math.inf < lower < upper < math.inf:
+        raise ValueError(f"target_bounds must be finite with lower < upper, got {bounds!r}")
+    return lower, upper
+
+
+def _checked_smoothness(smoothness: Any, n_features: int) -> Any:
+    """M_j as an array, or the object that learns them."""
+    if smoothness is None:
+        return GaussianSmoothness()
+    if hasattr(smoothness, "second_moments"):
+        return smoothness
+    try:
+        array = np.array(smoothness, dtype=float)
+    except (TypeError, ValueError):
+        array = np.array(math.nan)
+    if array.shape != (n_features,) or not (np.all(array >= 0.0) and np.all(np.isfinite(array))):
+        raise ValueError(
+            f"smoothness must be an array of {n_features} finite numbers of at least 0, GaussianSmoothness(), "
+            f"LaplaceSmoothness() or None"
+        )
+    return array
+
+
+def _assumptions(declared: Declared) -> tuple[str, ...]:
+    """What the user declared, in words."""
+    lines = []
+    if declared.feature_bounds is not None:
+        lines.append("bounds of the features, declared")
+    if declared.target_bounds is not None:
+        lines.append(f"bounds of the target, declared: {declared.target_bounds[0]:g} to {declared.target_bounds[1]:g}")
+    if isinstance(declared.smoothness, np.ndarray):
+        lines.append("smoothness constants, declared")
+    return tuple(lines)

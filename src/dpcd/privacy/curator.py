@@ -1,0 +1,105 @@
+"""The one door between raw data and the world."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost
+from dpcd.privacy.mechanisms import Columns, Floats, Mechanism
+from dpcd.privacy.noise import NoiseSource
+from dpcd.privacy.statement import Release
+
+
+class Curator:
+    """Holds the data and a budget; releases what is paid for.
+
+    `release` is the only way out. It charges the cost before the data are read and never gives back what was
+    charged, whatever happens afterwards.
+
+    Parameters
+    ----------
+    columns
+        The data, owned by the curator from now on.
+    budget
+        What everything released may cost together.
+    noise
+        Where the noise comes from.
+    """
+
+    def __init__(self, columns: Columns, budget: PrivacyBudget, noise: NoiseSource) -> None:
+        self._columns = columns
+        self._noise = noise
+        self._spent = PrivacyCost()
+        self._releases: list[Release] = []
+        self.budget = budget
+
+    @property
+    def n_records(self) -> int:
+        """Number of records, which is public."""
+        return self._columns.n_records
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns, the intercept's included, which is public."""
+        return int(self._columns.features.shape[1])
+
+    @property
+    def spent(self) -> PrivacyCost:
+        """What has been charged so far."""
+        return self._spent
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """What has been released so far, in order."""
+        return tuple(self._releases)
+
+    @property
+    def noise_description(self) -> str:
+        """Where the noise comes from, in words."""
+        return self._noise.description
+
+    @property
+    def gaussian_room(self) -> float:
+        """μ² of Gaussian releases that the budget still has room for."""
+        return self.budget.gaussian_room(self._spent)
+
+    def release(self, mechanism: Mechanism) -> Any:
+        """Charge what the mechanism costs, then run it on the data.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the budget has no room for it. Nothing is charged and nothing is read.
+        """
+        cost = mechanism.cost
+        after = self._spent + cost
+        if not self.budget.admits(after):
+            raise BudgetExceeded(
+                f"{mechanism.description} would bring the total to epsilon = {after.epsilon(self.budget.delta):.6g} at "
+                f"delta = {self.budget.delta:.3g}, and the budget is epsilon = {self.budget.epsilon:.6g}: "
+                f"use more noise, fewer releases or a larger epsilon"
+            )
+        self._spent = after
+        self._releases.append(Release(mechanism.description, mechanism.count, *mechanism.noise_multipliers, cost))
+        return mechanism.run(self._columns, self._noise)
+
+    def clip_features(self, lower: Floats, upper: Floats, center: Floats) -> None:
+        """Replace x_j by clip(x_j, lower_j, upper_j) − center_j in the first columns.
+
+        Each record is changed by public or released numbers only, so nothing is released and nothing is charged.
+        """
+        for j in range(len(lower)):
+            column = self._columns.features[:, j]
+            np.clip(column, lower[j], upper[j], out=column)
+            if center[j] != 0.0:
+                column -= center[j]
+
+    def clip_target(self, lower: float, upper: float, center: float) -> None:
+        """Replace y by clip(y, lower, upper) − center, as `clip_features` does."""
+        target = self._columns.target
+        np.clip(target, lower, upper, out=target)
+        if center != 0.0 and math.isfinite(center):
+            target -= center

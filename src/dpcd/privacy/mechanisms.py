@@ -1,0 +1,391 @@
+"""What may be computed on raw data.
+
+A mechanism is a frozen value: its fields are public (declared, or released before), its `cost` is a function of its
+fields, and raw data exist only as arguments of `run`. Each docstring argues the sensitivity of what is released.
+
+Throughout, sums are over integers in [−B, B] for a lattice bound B that `lattice` chooses from public numbers, and
+noise is a discrete Gaussian integer (or Laplace) of scale noise multiplier × sensitivity, added once to the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcd.compilation import compiled
+from dpcd.losses import Loss
+from dpcd.penalties import Penalty
+from dpcd.privacy import kernels
+from dpcd.privacy.accounting import SMALLEST_SCALE, PrivacyCost
+from dpcd.privacy.kernels import BUCKETS, Lattice, Unclipped
+from dpcd.privacy.noise import NoiseSource
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The data as kernels want them: features column by column (Fortran order), and the target.
+
+    The target of a classification is the index of each record's class.
+    """
+
+    features: Floats
+    target: Floats
+
+    @classmethod
+    def copy_of(cls, features: Any, target: Any, intercept: bool = False) -> Columns:
+        """Copy a table, once, into columns; with an intercept the last column is 1."""
+        n_records, n_features = features.shape
+        columns = np.empty((n_records, n_features + intercept), order="F")
+        columns[:, :n_features] = features
+        if intercept:
+            columns[:, n_features] = 1.0
+        return cls(columns, np.array(target, dtype=np.float64))
+
+    @property
+    def n_records(self) -> int:
+        """Number of records, which is public."""
+        return int(self.features.shape[0])
+
+
+class Mechanism(Protocol):
+    """Something that may be released about the data, at a price."""
+
+    @property
+    def description(self) -> str:
+        """Name in the privacy statement."""
+
+    @property
+    def count(self) -> int:
+        """How many releases it makes."""
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """Smallest and largest noise, relative to the sensitivity."""
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """What all of it costs, from public fields alone."""
+
+    def run(self, data: Columns, noise: NoiseSource) -> Any:
+        """Compute and perturb. Only `Curator.release` calls this, after charging the cost."""
+
+
+def lattice(n_records: int, smallest: float, largest: float) -> Lattice:
+    """Lattice for sums over `n_records` whose noise has scales from `smallest`·B to `largest`·B.
+
+    B is a power of two, at most 2⁴⁰ (finer than any noise needs), such that neither sums (n·B ≤ 2⁶⁰) nor noise of 64
+    standard deviations reach the ends of int64, and such that noise, if there is any, is at least 2³⁰ lattice units,
+    as the accounting assumes.
+    """
+    bound = min(2.0**40, 2.0**60 / n_records, 2.0**56 / max(largest, 1.0))
+    bound = 2.0 ** math.floor(math.log2(bound))
+    if 0.0 < smallest * bound < SMALLEST_SCALE:
+        raise ValueError(
+            f"no integer lattice fits {n_records} records with noise between {smallest:g} and {largest:g} times what "
+            f"one record contributes; use a budget between these extremes"
+        )
+    return Lattice(bound)
+
+
+def _check_multipliers(values: Any) -> None:
+    """Refuse noise multipliers that are no numbers ≥ 0: their cost would not match their noise."""
+    values = np.asarray(values, dtype=np.float64)
+    if not (values.size and np.all(values >= 0.0) and np.all(np.isfinite(values))):
+        raise ValueError("noise multipliers must be finite and not negative")
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinateUpdates:
+    """A run of DP-CD: one noisy partial derivative and one proximal step for each entry of `coordinates`.
+
+    Parameters
+    ----------
+    loss, penalty
+        The problem. Nothing here relies on either of them being what it says.
+    coordinates
+        Which coordinate each update moves, chosen without looking at the data.
+    n_penalized
+        Coordinates from this one on (the intercept) have no penalty.
+    clip, steps, noise_multiplier
+        C_j, γ_j and z_j. An infinite clip is admitted where there is no noise (ε = ∞) only.
+    start
+        The point to start from.
+    positive_class
+        For classification, the class that becomes +1, all others −1; None leaves the target as it is.
+
+    Notes
+    -----
+    Privacy. Update k releases Σ_i q_i + noise with q_i = round(B·clamp(ℓ'(y_i, x_i·w)·x_ij / C_j, −1, 1)), where w is a
+    function of what updates 0 … k−1 released. So q_i is an integer in [−B, B] determined by record i and released
+    values, and replacing one record moves the sum by at most 2B. The noise is a fresh discrete Gaussian of scale
+    2B·z_j: the noise multiplier is z_j, and the updates compose to Σ_k 1/z_{j_k}². The order of coordinates does not matter to
+    the argument. Multiplying by C_j/(nB), the step and the prox are post-processing.
+    """
+
+    loss: Loss
+    penalty: Penalty
+    coordinates: NDArray[np.int64]
+    n_penalized: int
+    clip: Floats
+    steps: Floats
+    noise_multiplier: Floats
+    start: Floats
+    positive_class: int | None = None
+
+    description = "coordinate updates"
+
+    def __post_init__(self) -> None:
+        _check_multipliers(self.noise_multiplier)
+        used = np.unique(self.coordinates)
+        if used.size and not (used[0] >= 0 and used[-1] < len(self.start)):
+            raise ValueError(f"coordinates must lie in 0 … {len(self.start) - 1}")
+        unclipped = ~np.isfinite(self.clip[used])
+        if not np.all(self.clip[used] > 0.0):
+            raise ValueError("clip thresholds must be positive")
+        if np.any(unclipped) and not (np.all(unclipped) and np.all(self.noise_multiplier == 0.0)):
+            raise ValueError(
+                "an infinite clip leaves the sensitivity unbounded, which no noise can cover: give a finite clip, or "
+                "epsilon=math.inf for a fit without privacy"
+            )
+
+    @property
+    def count(self) -> int:
+        """Number of updates."""
+        return len(self.coordinates)
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """Smallest and largest z_j among the coordinates used."""
+        used = self.noise_multiplier[self.coordinates]
+        return float(used.min()), float(used.max())
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """Σ_k of one Gaussian release with z_{j_k}."""
+        multipliers, counts = np.unique(self.noise_multiplier[self.coordinates], return_counts=True)
+        total = PrivacyCost()
+        for multiplier, count in zip(multipliers.tolist(), counts.tolist(), strict=True):
+            total = total + count * PrivacyCost.gaussian(multiplier)
+        return total
+
+    def run(self, data: Columns, noise: NoiseSource) -> tuple[NDArray[Any], Floats]:
+        """Return the noisy sums, and the value each update gave its coordinate."""
+        smallest, largest = self.noise_multipliers
+        encoder: Any
+        draws: NDArray[Any]
+        if np.isfinite(self.clip[self.coordinates]).all():
+            encoder = lattice(data.n_records, 2.0 * smallest, 2.0 * largest)
+            encoding, decoding = encoder.bound / self.clip, self.clip / (encoder.bound * data.n_records)
+            draws = self._draw(noise, 2.0 * encoder.bound)
+        else:
+            encoder = Unclipped()
+            encoding, decoding = np.ones(len(self.start)), np.full(len(self.start), 1.0 / data.n_records)
+            draws = np.zeros(self.count)
+        target = data.target
+        if self.positive_class is not None:
+            target = np.where(target == self.positive_class, 1.0, -1.0)
+        kernel = compiled(kernels.descend, type(self.loss), type(self.penalty), type(encoder))
+        return kernel(  # type: ignore[no-any-return]
+            data.features,
+            target,
+            self.loss,
+            self.penalty,
+            encoder,
+            self.coordinates,
+            self.n_penalized,
+            encoding,
+            decoding,
+            self.steps,
+            draws,
+            self.start.copy(),
+        )
+
+    def _draw(self, noise: NoiseSource, sensitivity: float) -> NDArray[np.int64]:
+        """One fresh draw for each update, in bulk for all updates with the same scale."""
+        multipliers = self.noise_multiplier[self.coordinates]
+        draws = np.empty(self.count, dtype=np.int64)
+        for multiplier in np.unique(multipliers).tolist():
+            where = np.flatnonzero(multipliers == multiplier)
+            draws[where] = noise.gaussian(multiplier * sensitivity, len(where))
+        return draws
+
+
+@dataclass(frozen=True, eq=False)
+class _ClippedSquares:
+    """mean min(|x_j|/range_j, 1)² of some columns and, if it has a range, of the target (last).
+
+    Record i contributes to each of the `size` sums an integer in [0, B]. Replacing it moves each sum by at most B: not
+    2B, as both values have the same sign.
+    """
+
+    columns: NDArray[np.int64]
+    ranges: Floats
+    target_range: float | None
+
+    def __post_init__(self) -> None:
+        every = [*self.ranges.tolist(), *([] if self.target_range is None else [self.target_range])]
+        if len(self.columns) != len(self.ranges) or not every or not all(0.0 < b < math.inf for b in every):
+            raise ValueError("each column needs a positive and finite range, and there must be one")
+
+    @property
+    def size(self) -> int:
+        """Number of moments."""
+        return len(self.ranges) + (self.target_range is not None)
+
+    def _sums(self, data: Columns, encoder: Lattice) -> NDArray[np.int64]:
+        kernel = compiled(kernels.square_sum, Lattice)
+        columns = [data.features[:, j] for j in self.columns.tolist()]
+        ranges = self.ranges.tolist()
+        if self.target_range is not None:
+            columns, ranges = [*columns, data.target], [*ranges, self.target_range]
+        pairs = zip(columns, ranges, strict=True)
+        return np.array([kernel(column, 1.0 / bound, encoder) for column, bound in pairs], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoments(_ClippedSquares):
+    """mean min(|x_j|/range_j, 1)² of columns, and of the target if it has a range, as one Gaussian release.
+
+    Notes
+    -----
+    Privacy. Each of the d sums moves by at most B (see `_ClippedSquares`), their vector by at most B√d in l2 norm. The
+    noise is d independent discrete Gaussians of scale z·B√d.
+    """
+
+    noise_multiplier: float
+
+    description = "second moments"
+    count = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_multipliers(self.noise_multiplier)
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """The one noise multiplier, twice."""
+        return self.noise_multiplier, self.noise_multiplier
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """One Gaussian release."""
+        return PrivacyCost.gaussian(self.noise_multiplier, draws=self.size)
+
+    def noise_level(self, n_records: int) -> float:
+        """Standard deviation of the noise in each released mean."""
+        return self.noise_multiplier * math.sqrt(self.size) / n_records
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy means, those of the features first."""
+        scale = self.noise_multiplier * math.sqrt(self.size)
+        encoder = lattice(data.n_records, scale, scale)
+        draws = noise.gaussian(scale * encoder.bound, self.size)
+        sums = self._sums(data, encoder) + draws
+        return sums / (encoder.bound * data.n_records)
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceSecondMoments(_ClippedSquares):
+    """The same moments by the Laplace mechanism, as in the appendix of the paper.
+
+    Notes
+    -----
+    Privacy. Each of the d sums moves by at most B (see `_ClippedSquares`; the paper counts 2B). Discrete Laplace noise
+    of scale B·d/ε on an integer of sensitivity B is (ε/d)-private; the d sums compose to ε.
+    """
+
+    epsilon: float
+
+    description = "second moments (Laplace)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.epsilon > 0.0:
+            raise ValueError(f"epsilon must be positive, got {self.epsilon}")
+
+    @property
+    def count(self) -> int:
+        """One release for each moment."""
+        return self.size
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """Laplace scale relative to the sensitivity of one mean, twice."""
+        return self.size / self.epsilon, self.size / self.epsilon
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """D releases that are (ε/d)-private each."""
+        return self.size * PrivacyCost.pure_dp(self.epsilon / self.size)
+
+    def noise_level(self, n_records: int) -> float:
+        """Standard deviation of the noise in each released mean."""
+        return math.sqrt(2.0) * self.size / (self.epsilon * n_records)
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy means."""
+        scale = self.size / self.epsilon
+        encoder = lattice(data.n_records, scale, scale)
+        draws = noise.laplace(scale * encoder.bound, self.size)
+        sums = self._sums(data, encoder) + draws
+        return sums / (encoder.bound * data.n_records)
+
+
+@dataclass(frozen=True, eq=False)
+class DyadicCounts:
+    """Histograms of ⌊log₂|x|⌋, k = −60 … 60, of the first `n_features` columns and perhaps of the target.
+
+    Notes
+    -----
+    Privacy. A record falls into at most one bucket of each of the d histograms (zero and NaN into none). Replacing it
+    lowers at most one count of a histogram by 1 and raises at most one by 1: √(2d) in l2 norm over all of them. Counts
+    are multiplied by B, a power of two, only so that the noise is as fine as the accounting assumes; the discrete
+    Gaussian has scale z·B√(2d).
+    """
+
+    n_features: int
+    with_target: bool
+    noise_multiplier: float
+
+    description = "histograms of magnitudes"
+    count = 1
+
+    def __post_init__(self) -> None:
+        _check_multipliers(self.noise_multiplier)
+        if self.size < 1:
+            raise ValueError("there must be a column to count")
+
+    @property
+    def size(self) -> int:
+        """Number of histograms."""
+        return self.n_features + self.with_target
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """The one noise multiplier, twice."""
+        return self.noise_multiplier, self.noise_multiplier
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """One Gaussian release."""
+        return PrivacyCost.gaussian(self.noise_multiplier, draws=self.size * BUCKETS)
+
+    @property
+    def noise_level(self) -> float:
+        """Standard deviation of the noise in each count."""
+        return self.noise_multiplier * math.sqrt(2.0 * self.size)
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy counts, one row for each column, the target's last."""
+        encoder = lattice(data.n_records, self.noise_level, self.noise_level)
+        draws = noise.gaussian(self.noise_level * encoder.bound, self.size * BUCKETS)
+        kernel = compiled(kernels.dyadic_counts)
+        columns = [data.features[:, j] for j in range(self.n_features)] + [data.target] * self.with_target
+        counts = np.array([kernel(column) for column in columns], dtype=np.int64) * np.int64(encoder.bound)
+        return (counts + draws.reshape(counts.shape)) / encoder.bound

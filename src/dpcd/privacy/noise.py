@@ -1,0 +1,115 @@
+"""Where integer noise comes from.
+
+`SecureNoise` draws from OpenDP's exact samplers for the discrete Gaussian and the discrete Laplace law: arbitrary
+precision, cryptographic randomness, no floating point. `SeededNoise` is a reproducible stand-in for experiments and
+tests; whoever knows the seed can subtract it, so a fit made with it is not private and its statement says so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+class NoiseSource(Protocol):
+    """Independent integer noise, and what to call it in a privacy statement."""
+
+    @property
+    def description(self) -> str:
+        """Name in the privacy statement."""
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody can reproduce the noise."""
+
+    def gaussian(self, scale: float, size: int) -> Integers:
+        """`size` independent draws of the discrete Gaussian of parameter `scale` (zeros if it is 0)."""
+
+    def laplace(self, scale: float, size: int) -> Integers:
+        """`size` independent draws of the discrete Laplace law of parameter `scale` (zeros if it is 0)."""
+
+
+def _checked(scale: float, size: int) -> bool:
+    """Whether there is noise to draw; refuses scales that are not numbers."""
+    if not (scale >= 0.0 and math.isfinite(scale)):
+        raise ValueError(f"the scale of noise must be finite and not negative, got {scale}")
+    return scale > 0.0 and size > 0
+
+
+class SecureNoise:
+    """OpenDP's discrete samplers."""
+
+    description = "OpenDP discrete Gaussian"
+    private = True
+
+    def gaussian(self, scale: float, size: int) -> Integers:
+        """Discrete Gaussian integers."""
+        return self._draw("make_gaussian", "l2_distance", scale, size)
+
+    def laplace(self, scale: float, size: int) -> Integers:
+        """Discrete Laplace integers."""
+        return self._draw("make_laplace", "l1_distance", scale, size)
+
+    @staticmethod
+    def _draw(constructor: str, metric: str, scale: float, size: int) -> Integers:
+        if not _checked(scale, size):
+            return np.zeros(size, dtype=np.int64)
+        # OpenDP takes over a second to import: only those who draw from it pay for that.
+        import opendp.prelude as dp
+
+        dp.enable_features("contrib")
+        space = dp.vector_domain(dp.atom_domain(T="i64")), getattr(dp, metric)(T="i64")
+        mechanism: Any = getattr(dp.m, constructor)(*space, scale=scale)
+        # The mechanism adds its noise to what it is given: give it zeros, in bulk (ten times cheaper than one by one).
+        return np.asarray(mechanism([0] * size), dtype=np.int64)
+
+
+class SeededNoise:
+    """Rounded draws from a NumPy generator: reproducible, and therefore not private."""
+
+    description = "seeded: not private"
+    private = False
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def gaussian(self, scale: float, size: int) -> Integers:
+        """Rounded Gaussian integers."""
+        if not _checked(scale, size):
+            return np.zeros(size, dtype=np.int64)
+        return np.rint(self._generator.normal(0.0, scale, size)).astype(np.int64)
+
+    def laplace(self, scale: float, size: int) -> Integers:
+        """Rounded Laplace integers."""
+        if not _checked(scale, size):
+            return np.zeros(size, dtype=np.int64)
+        return np.rint(self._generator.laplace(0.0, scale, size)).astype(np.int64)
+
+
+def randomness(random_state: Any) -> tuple[NoiseSource, np.random.Generator]:
+    """Noise for releases, and a generator for public choices such as the order of coordinates.
+
+    `None` gives secure noise; a seed (an int, a NumPy generator or a RandomState) gives reproducible noise from a
+    stream of its own.
+    """
+    if random_state is None:
+        return SecureNoise(), np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        entropy = random_state.integers(2**32, size=4).tolist()
+    elif isinstance(random_state, np.random.RandomState):
+        entropy = random_state.randint(2**31 - 1, size=4).tolist()
+    else:
+        try:
+            entropy = [int(np.random.SeedSequence(random_state).entropy)]  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"random_state must be None (private noise), an int, a numpy Generator or a RandomState (reproducible, "
+                f"not private), got {random_state!r}"
+            ) from None
+    for_noise, for_choices = np.random.SeedSequence(entropy).spawn(2)
+    return SeededNoise(np.random.default_rng(for_noise)), np.random.default_rng(for_choices)

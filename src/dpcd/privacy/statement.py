@@ -1,0 +1,126 @@
+"""The privacy statement of a fitted model: what was spent, on what, and under which assumptions."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpcd.privacy.accounting import PrivacyCost
+
+#: The neighbouring relation of every guarantee in this library.
+RELATION = "replace one record"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of a statement: a mechanism that was run, and what it was charged."""
+
+    description: str
+    count: int
+    smallest_noise_multiplier: float
+    largest_noise_multiplier: float
+    cost: PrivacyCost
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values. A Rényi curve is written out only where it does not follow from a pure ε."""
+        fields = asdict(self)
+        cost = fields.pop("cost")
+        curve = cost.pop("renyi")
+        if math.isinf(self.cost.pure):
+            cost["renyi"] = curve
+        return {**fields, **cost}
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What a model reveals about its training data, for people (`print`) and machines (`to_dict`, `to_json`).
+
+    Attributes
+    ----------
+    epsilon, delta
+        The guarantee: everything released is (ε, δ)-differentially private. ε is what was really spent.
+    budget_epsilon
+        The ε that was asked for.
+    relation
+        Which data sets are neighbours.
+    releases
+        What was released, how often, with how much noise and at what cost, in order.
+    assumptions
+        What was taken to be public.
+    noise
+        Where the noise came from. ``"seeded: not private"`` voids the guarantee.
+    version
+        Version of the library.
+    """
+
+    epsilon: float
+    delta: float
+    budget_epsilon: float
+    releases: tuple[Release, ...]
+    assumptions: tuple[str, ...]
+    noise: str
+    version: str
+    relation: str = RELATION
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """The releases' costs, composed."""
+        return sum((release.cost for release in self.releases), PrivacyCost())
+
+    @property
+    def mu(self) -> float:
+        """μ of the Gaussian releases, composed."""
+        return self.cost.mu
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain Python values; infinities are the string ``"inf"``, as JSON has none."""
+        fields = asdict(self) | {"mu": self.mu, "releases": [release.to_dict() for release in self.releases]}
+        plain: dict[str, Any] = _plain(fields)
+        return plain
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        total = self.cost.mu_squared
+        if math.isinf(self.epsilon):
+            head = "NOT PRIVATE: epsilon is infinite"
+        else:
+            head = f"differentially private with epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g}"
+            if self.epsilon < 0.999 * self.budget_epsilon:
+                head += f" (budget: epsilon = {self.budget_epsilon:g})"
+        lines = [
+            head,
+            f"  neighbours   {self.relation}",
+            f"  noise        {self.noise}",
+            "  released                                  times   noise multiplier     share of μ²",
+        ]
+        for release in self.releases:
+            low, high = release.smallest_noise_multiplier, release.largest_noise_multiplier
+            multiplier = f"{low:.4g}" if low == high else f"{low:.4g} – {high:.4g}"
+            if release.cost.renyi:
+                share = f"ε = {release.cost.pure:.4g}" if math.isfinite(release.cost.pure) else "Rényi curve"
+            elif math.isfinite(total):
+                share = f"{release.cost.mu_squared / total:.1%}"
+            else:
+                share = "–"
+            lines.append(f"    {release.description:<36} {release.count:>8}   {multiplier:<18} {share:>13}")
+        if not self.releases:
+            lines.append("    nothing")
+        lines.append("  taken as public")
+        lines += [f"    {assumption}" for assumption in self.assumptions]
+        lines.append(f"  μ = {self.mu:.6g}, dpcd {self.version}")
+        return "\n".join(lines)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

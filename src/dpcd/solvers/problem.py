@@ -1,0 +1,63 @@
+"""What a solver is given, and what it gives back. It never sees the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcd.losses import Loss
+from dpcd.penalties import Penalty
+from dpcd.privacy import Curator
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """min_w mean ℓ(y, x·w) + Σ_{j < n_penalized} ψ_j(w_j), everything here public or released.
+
+    Parameters
+    ----------
+    loss, penalty
+        ℓ and ψ.
+    smoothness
+        M_j of each column, the intercept's included. A column with M_j = 0 stays out: its weight is 0.
+    n_penalized
+        Number of columns with a penalty: all but the intercept.
+    slope
+        Typical size of |∂ℓ/∂z| at the start, or None where clips are declared and nobody needs it.
+    positive_class
+        In classification, the class that counts as +1.
+    """
+
+    loss: Loss
+    penalty: Penalty
+    smoothness: Floats
+    n_penalized: int
+    slope: float | None = None
+    positive_class: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The weights a solver found, and how many updates it took."""
+
+    weights: Floats
+    n_updates: int
+
+
+class Solver(Protocol):
+    """A way to spend a budget on a problem."""
+
+    @property
+    def needs_slope(self) -> bool:
+        """Whether `Problem.slope` must be known."""
+
+    def check(self, n_columns: int, private: bool) -> None:
+        """Raise if the solver cannot work on this many columns (with the intercept), before anything is charged."""
+
+    def solve(self, curator: Curator, problem: Problem, mu_squared: float, choices: np.random.Generator) -> Solution:
+        """Spend at most μ² (infinite: no noise); public random choices come from `choices`."""

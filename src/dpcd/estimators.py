@@ -124,7 +124,9 @@ class _PrivateLinearModel(BaseEstimator):
                 f"leave it out"
             )
         # float32 stays as it is: the curator makes the one copy, in float64.
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **check)
+        # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
+        with np.errstate(all="ignore"):
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **check)
         if X.shape[0] < 2:
             raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
         return X, y
@@ -198,7 +200,7 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         # On a few hundred records a private fit is mostly noise, whatever the method.
-        tags.regressor_tags.poor_score = math.isfinite(self.epsilon)
+        tags.regressor_tags.poor_score = self.epsilon != math.inf
         return tags
 
 
@@ -239,7 +241,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = math.isfinite(self.epsilon)
+        tags.classifier_tags.poor_score = self.epsilon != math.inf
         return tags
 
 

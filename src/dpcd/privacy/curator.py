@@ -84,7 +84,9 @@ class Curator:
             )
         self._spent = after
         self._releases.append(Release(mechanism.description, mechanism.count, *mechanism.noise_multipliers, cost))
-        return mechanism.run(self._columns, self._noise)
+        # Whether an overflow is worth a warning depends on the data, so nobody may see it.
+        with np.errstate(all="ignore"):
+            return mechanism.run(self._columns, self._noise)
 
     def clip_features(self, lower: Floats, upper: Floats, center: Floats) -> None:
         """Replace x_j by clip(x_j, lower_j, upper_j) − center_j in the first columns.

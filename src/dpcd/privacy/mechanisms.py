@@ -124,8 +124,8 @@ class CoordinateUpdates:
     Privacy. Update k releases Σ_i q_i + noise with q_i = round(B·clamp(ℓ'(y_i, x_i·w)·x_ij / C_j, −1, 1)), where w is a
     function of what updates 0 … k−1 released. So q_i is an integer in [−B, B] determined by record i and released
     values, and replacing one record moves the sum by at most 2B. The noise is a fresh discrete Gaussian of scale
-    2B·z_j: the noise multiplier is z_j, and the updates compose to Σ_k 1/z_{j_k}². The order of coordinates does not matter to
-    the argument. Multiplying by C_j/(nB), the step and the prox are post-processing.
+    2B·z_j: the noise multiplier is z_j, and the updates compose to Σ_k 1/z_{j_k}². The order of coordinates does not
+    matter to the argument. Multiplying by C_j/(nB), the step and the prox are post-processing.
     """
 
     loss: Loss
@@ -190,7 +190,7 @@ class CoordinateUpdates:
         target = data.target
         if self.positive_class is not None:
             target = np.where(target == self.positive_class, 1.0, -1.0)
-        kernel = compiled(kernels.descend, type(self.loss), type(self.penalty), type(encoder))
+        kernel = compiled(kernels.descend, type(self.loss), type(self.penalty), encoder.__class__)
         return kernel(  # type: ignore[no-any-return]
             data.features,
             target,

@@ -1,0 +1,178 @@
+import math
+
+import numpy as np
+import pytest
+
+import twins
+from dpcd.losses import Logistic, Squared
+from dpcd.penalties import L1, Zero
+from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.solvers import DPCD, Problem
+
+CHOICES = np.random.default_rng
+SQUARED = Squared()
+
+
+class Watcher(Curator):
+    """A curator that remembers what it was asked to release and what came out."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.seen = []
+
+    def release(self, mechanism):
+        result = super().release(mechanism)
+        self.seen.append((mechanism, result))
+        return result
+
+
+def problem_and_curator(n=400, p=4, epsilon=1.0, loss=SQUARED, seed=0):
+    rng = np.random.default_rng(seed)
+    scales = np.geomspace(0.1, 10, p)
+    X = rng.normal(size=(n, p)) * scales
+    y = X @ (rng.normal(size=p) / scales) + 0.1 * rng.normal(size=n)
+    curator = Watcher(Columns.copy_of(X, y), PrivacyBudget(epsilon, 1e-6), SeededNoise(np.random.default_rng(seed + 1)))
+    return Problem(loss, L1(0.01), np.mean(X**2, axis=0), p, slope=2.0), curator
+
+
+def test_paper_rule_for_thresholds_steps_and_noise():
+    problem, curator = problem_and_curator()
+    DPCD(n_passes=5, step_size=0.5, clip=3.0).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    ((updates, _),) = curator.seen
+    M = problem.smoothness
+    np.testing.assert_allclose(updates.clip, 3.0 * np.sqrt(M / M.sum()))
+    np.testing.assert_allclose(updates.steps, 0.5 / M)
+    assert np.ptp(updates.noise_multiplier) == 0.0
+    assert updates.count == 20
+    assert 0.9999 < curator.spent.epsilon(1e-6) <= 1.0
+
+
+@pytest.mark.parametrize("order", ["permuted", "random", "cyclic"])
+def test_orders(order):
+    problem, curator = problem_and_curator()
+    DPCD(n_passes=6, clip=3.0, order=order).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    coordinates = curator.seen[0][0].coordinates
+    passes = coordinates.reshape(6, 4)
+    if order == "cyclic":
+        assert np.array_equal(passes, np.tile(np.arange(4), (6, 1)))
+    elif order == "permuted":
+        assert np.array_equal(np.sort(passes, axis=1), np.tile(np.arange(4), (6, 1)))
+        assert len(np.unique(passes, axis=0)) > 1
+    else:
+        assert set(coordinates) <= set(range(4))
+        assert not np.array_equal(np.sort(passes, axis=1), np.tile(np.arange(4), (6, 1)))
+
+
+@pytest.mark.parametrize(("average", "n_loops"), [("last", 1), ("tail", 1), ("periodic", 1), ("periodic", 3)])
+def test_averages_equal_averages_of_the_iterates(average, n_loops):
+    problem, curator = problem_and_curator()
+    solver = DPCD(n_passes=6, clip=3.0, average=average, n_loops=n_loops)
+    solution = solver.solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    assert len(curator.seen) == n_loops
+    assert sum(updates.count for updates, _ in curator.seen) == solution.n_updates == 24
+    expected = np.zeros(4)
+    for updates, (_, values) in curator.seen:
+        np.testing.assert_allclose(updates.start, expected, atol=1e-12)
+        points = twins.iterates(updates.start, updates.coordinates, values)
+        kept = {"last": 1, "tail": math.ceil(len(points) / 4), "periodic": len(points)}[average]
+        expected = points[-kept:].mean(axis=0)
+    np.testing.assert_allclose(solution.weights, expected, rtol=1e-12)
+
+
+def test_allocation_minimizes_the_effect_of_noise_for_thresholds_of_ones_own():
+    problem, curator = problem_and_curator()
+    clip = np.array([0.1, 5.0, 0.3, 1.0])
+    room = curator.gaussian_room
+    DPCD(n_passes=5, clip=clip).solve(curator, problem, room, CHOICES(0))
+    updates = curator.seen[0][0]
+    counts = np.bincount(updates.coordinates)
+
+    def effect(z):
+        return np.sum((z * clip) ** 2 / problem.smoothness)
+
+    best = updates.noise_multiplier
+    assert np.sum(counts / best**2) == pytest.approx(room, rel=1e-6)
+    equal = np.full(4, math.sqrt(counts.sum() / room))
+    assert effect(best) < 0.9 * effect(equal)
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        other = best * np.exp(0.1 * rng.normal(size=4))
+        other *= math.sqrt(np.sum(counts / other**2) / room)
+        assert effect(other) >= effect(best) * (1 - 1e-9)
+
+
+def test_equal_shares_are_optimal_under_the_papers_rule():
+    """Declaring the paper's own thresholds one by one gives the same noise as its rule."""
+    problem, curator = problem_and_curator()
+    clip = 3.0 * np.sqrt(problem.smoothness / problem.smoothness.sum())
+    DPCD(n_passes=5, clip=clip).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    noise = curator.seen[0][0].noise_multiplier
+    np.testing.assert_allclose(noise, noise[0], rtol=1e-9)
+
+
+def test_default_settings_follow_public_numbers_only():
+    problem, curator = problem_and_curator(n=5000)
+    DPCD().solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    updates = curator.seen[0][0]
+    np.testing.assert_allclose(updates.clip, 2.5 * problem.slope * np.sqrt(problem.smoothness))
+    assert 2 * 4 <= updates.count <= 100 * 4
+    tiny_problem, tiny_curator = problem_and_curator(n=20, epsilon=0.01)
+    solution = DPCD().solve(tiny_curator, tiny_problem, tiny_curator.gaussian_room, CHOICES(0))
+    assert solution.n_updates == 0
+    assert not solution.weights.any()
+    assert tiny_curator.releases == ()
+
+
+def test_columns_without_smoothness_stay_out():
+    problem, curator = problem_and_curator()
+    problem = Problem(problem.loss, Zero(), problem.smoothness * [1, 0, 1, 0], 4, slope=1.0)
+    solution = DPCD(n_passes=4).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    assert set(curator.seen[0][0].coordinates) == {0, 2}
+    assert solution.weights[1] == solution.weights[3] == 0.0
+    assert solution.weights[0] != 0.0
+
+
+def test_budget_is_divided_exactly_whatever_the_loops():
+    problem, curator = problem_and_curator()
+    solver = DPCD(n_passes=7, clip=2.0, average="periodic", n_loops=3, order="random")
+    solver.solve(curator, problem, curator.gaussian_room / 2, CHOICES(0))
+    solver.solve(curator, problem, curator.gaussian_room, CHOICES(1))
+    assert 0.9999 < curator.spent.epsilon(1e-6) <= 1.0
+
+
+def test_logistic_uses_the_slope_bound():
+    problem, curator = problem_and_curator(loss=Logistic())
+    DPCD(n_passes=2, clip=None).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    updates = curator.seen[0][0]
+    np.testing.assert_allclose(updates.clip, 2.5 * 2.0 * np.sqrt(problem.smoothness / 0.25))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_passes": 0}, "n_passes"),
+        ({"n_passes": 2.5}, "n_passes"),
+        ({"step_size": 0.0}, "step_size"),
+        ({"step_size": math.inf}, "step_size"),
+        ({"clip": -1.0}, "clip"),
+        ({"clip": [1.0, math.nan]}, "clip"),
+        ({"order": "sideways"}, "order"),
+        ({"average": "middle"}, "average"),
+        ({"n_loops": 0}, "n_loops"),
+        ({"n_loops": 2}, "periodic"),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        DPCD(**settings)
+
+
+def test_check_before_anything_is_charged():
+    with pytest.raises(ValueError, match="each of 3 columns"):
+        DPCD(clip=[1.0, 2.0]).check(3, private=True)
+    with pytest.raises(ValueError, match="infinite clip"):
+        DPCD(clip=math.inf).check(3, private=True)
+    with pytest.raises(ValueError, match="all columns"):
+        DPCD(clip=[math.inf, 1.0, 1.0]).check(3, private=False)
+    DPCD(clip=math.inf).check(3, private=False)
+    DPCD().check(3, private=True)

@@ -1,0 +1,411 @@
+import json
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import dpcd
+from dpcd import (
+    DPElasticNet,
+    DPGeneralizedLinearModel,
+    DPHuberRegressor,
+    DPLasso,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPRidge,
+)
+from dpcd.losses import Huber, SmoothedHinge
+from dpcd.nonprivate import optimum
+from dpcd.penalties import L2, Box, WeightedL1
+from dpcd.privacy import PrivacyCost
+from dpcd.solvers import DPCD, GaussianSmoothness, LaplaceSmoothness
+from test_sklearn import ESTIMATORS
+
+EXACT = {"epsilon": math.inf, "solver": DPCD(n_passes=3000, clip=math.inf, average="last")}
+
+
+@pytest.fixture
+def regression(rng):
+    X = rng.normal(size=(200, 5)) * [1.0, 3.0, 0.2, 1.0, 0.5] + [0.0, 1.0, 0.1, -0.5, 0.0]
+    X[:, 3] += 0.5 * X[:, 0]
+    y = X @ [1.0, -0.5, 0.0, 0.0, 2.0] + 0.7 + 0.3 * rng.normal(size=200)
+    return X, y
+
+
+@pytest.fixture
+def table(rng):
+    """Enough records for a private fit to be more than noise."""
+    X = rng.normal(size=(20_000, 3)) * [1.0, 100.0, 0.01]
+    return X, X @ [1.0, 0.02, -150.0] + 0.5 * rng.normal(size=len(X))
+
+
+class TestWithoutPrivacy:
+    """With ε = ∞ and no clipping the solvers reach scikit-learn's solutions."""
+
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    def test_lasso(self, regression, fit_intercept):
+        X, y = regression
+        ours = DPLasso(alpha=0.1, fit_intercept=fit_intercept, **EXACT).fit(X, y)
+        theirs = Lasso(alpha=0.1, fit_intercept=fit_intercept, tol=1e-12, max_iter=100_000).fit(X, y)
+        self.assert_equal(ours, theirs)
+        assert np.any(ours.coef_ == 0.0)
+
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    def test_ridge(self, regression, fit_intercept):
+        X, y = regression
+        ours = DPRidge(alpha=0.1, fit_intercept=fit_intercept, **EXACT).fit(X, y)
+        self.assert_equal(ours, Ridge(alpha=0.1 * len(y), fit_intercept=fit_intercept, solver="cholesky").fit(X, y))
+
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    def test_elastic_net(self, regression, fit_intercept):
+        X, y = regression
+        ours = DPElasticNet(alpha=0.1, l1_ratio=0.3, fit_intercept=fit_intercept, **EXACT).fit(X, y)
+        theirs = ElasticNet(alpha=0.1, l1_ratio=0.3, fit_intercept=fit_intercept, tol=1e-12, max_iter=100_000)
+        self.assert_equal(ours, theirs.fit(X, y))
+
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    @pytest.mark.parametrize(("penalty", "l1_ratio"), [("l2", 0.0), ("l1", 1.0), ("elasticnet", 0.4)])
+    def test_logistic_regression(self, regression, fit_intercept, penalty, l1_ratio):
+        X, y = regression
+        labels = np.where(y > 0.5, "yes", "no")
+        ours = DPLogisticRegression(
+            alpha=0.02, penalty=penalty, l1_ratio=l1_ratio, fit_intercept=fit_intercept, **EXACT
+        )
+        ours.fit(X, labels)
+        theirs = LogisticRegression(
+            C=1 / (0.02 * len(y)),
+            l1_ratio=l1_ratio,
+            fit_intercept=fit_intercept,
+            solver="saga",
+            tol=1e-14,
+            max_iter=200_000,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            theirs.fit(X, labels)
+        self.assert_equal(ours, theirs)
+        np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
+        assert np.array_equal(ours.predict(X), theirs.predict(X))
+
+    @pytest.mark.parametrize("declared", [True, False])
+    def test_centering_by_bounds_changes_nothing_but_the_way(self, regression, declared):
+        X, y = regression
+        bounds = {"feature_bounds": (X.min(axis=0), X.max(axis=0)), "target_bounds": (-20.0, 30.0)} if declared else {}
+        ours = DPLasso(alpha=0.1, **bounds, **EXACT).fit(X, y)
+        self.assert_equal(ours, Lasso(alpha=0.1, tol=1e-12, max_iter=100_000).fit(X, y))
+
+    def test_huber_and_svc_and_custom_models(self, regression):
+        X, y = regression
+        signs = np.where(y > 0, 1.0, -1.0)
+        for ours, target, loss in (
+            (DPHuberRegressor(threshold=0.5, alpha=0.1, **EXACT), y, Huber(0.5)),
+            (DPLinearSVC(width=0.5, alpha=0.1, **EXACT), signs, SmoothedHinge(0.5)),
+            (DPGeneralizedLinearModel(loss=Huber(0.5), penalty=L2(0.1), **EXACT), y, Huber(0.5)),
+        ):
+            ours.fit(X, target)
+            coef, intercept = optimum(X, target, loss, L2(0.1), fit_intercept=True)
+            np.testing.assert_allclose(np.ravel(ours.coef_), coef, atol=1e-6)
+            assert np.ravel(ours.intercept_)[0] == pytest.approx(intercept, abs=1e-6)
+
+    def test_constraints_hold(self, regression):
+        X, y = regression
+        box = DPGeneralizedLinearModel(penalty=Box(0.0, 1.0), **EXACT).fit(X, y)
+        assert box.coef_.min() >= 0.0
+        assert box.coef_.max() == 1.0
+        weights = np.array([0.0, 0.0, 0.0, 0.0, 100.0])
+        weighted = DPGeneralizedLinearModel(penalty=WeightedL1(1.0, weights), **EXACT).fit(X, y)
+        assert weighted.coef_[4] == 0.0
+        assert np.all(weighted.coef_[:4] != 0.0)
+
+    @staticmethod
+    def assert_equal(ours, theirs):
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-6)
+
+
+class TestPrivateFits:
+    def test_defaults_learn_a_private_regression(self, table):
+        X, y = table
+        model = DPLasso(alpha=0.01).fit(X, y)
+        assert model.score(X, y) > 0.8
+        assert 0.999 < model.privacy_.epsilon <= 1.0
+
+    def test_defaults_learn_a_private_classification(self, table):
+        X, y = table
+        # The small column needs a coefficient in the hundreds, which a penalty would not let through.
+        for model in (DPLogisticRegression(penalty=None), DPLinearSVC(alpha=0.0)):
+            model.fit(X, y > 0)
+            assert model.score(X, y > 0) > 0.9
+            assert model.classes_.tolist() == [False, True]
+            assert model.coef_.shape == (1, 3)
+
+    def test_multiclass_splits_the_budget(self, rng):
+        X = rng.normal(size=(30_000, 2))
+        labels = np.array(["a", "b", "c"])[np.argmax(X @ [[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]], axis=1)]
+        model = DPLogisticRegression(random_state=0, feature_bounds=(-4, 4)).fit(X, labels)
+        assert model.coef_.shape == (3, 2)
+        assert model.score(X, labels) > 0.8
+        updates = [release for release in model.privacy_.releases if release.description == "coordinate updates"]
+        assert len(updates) == 3
+        assert len({release.cost for release in updates}) == 1
+        assert 0.999 < model.privacy_.epsilon <= 1.0
+        probabilities = model.predict_proba(X)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        assert np.array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(X))
+        np.testing.assert_allclose(model.predict_log_proba(X), np.log(probabilities))
+
+    def test_declared_classes_need_not_occur(self, table):
+        X, y = table
+        model = DPLogisticRegression(classes=["down", "same", "up"], random_state=0)
+        model.fit(X, np.where(y > 0, "up", "down"))
+        assert model.classes_.tolist() == ["down", "same", "up"]
+        assert "3 classes, declared" in model.privacy_.assumptions
+        one_label = DPLogisticRegression(classes=[0, 1], random_state=0).fit(X, np.ones(len(X)))
+        assert one_label.coef_.shape == (1, 3)
+
+    def test_noise_is_secure_and_fresh_without_a_seed(self, table):
+        X, y = (part[:2000] for part in table)
+        first, second = (DPRidge(feature_bounds=(-300, 300)).fit(X, y) for _ in range(2))
+        assert first.privacy_.noise == "OpenDP discrete Gaussian"
+        assert not np.array_equal(first.coef_, second.coef_)
+
+    def test_a_seed_is_reproducible_and_says_that_it_is_not_private(self, table):
+        X, y = table
+        first, second, other = (DPRidge(random_state=seed).fit(X, y) for seed in (3, 3, 4))
+        assert np.array_equal(first.coef_, second.coef_)
+        assert not np.array_equal(first.coef_, other.coef_)
+        assert "seeded: not private" in str(first.privacy_)
+
+    def test_declared_bounds_save_their_budget_and_clip(self, table):
+        X, y = table
+        learnt = DPRidge(random_state=0).fit(X, y)
+        bounds = (np.array([-4.0, -400.0, -0.04]), np.array([4.0, 400.0, 0.04]))
+        declared = DPRidge(feature_bounds=bounds, target_bounds=(-10, 10), random_state=0).fit(X, y)
+        descriptions = [release.description for release in declared.privacy_.releases]
+        assert descriptions == ["second moments", "coordinate updates"]
+        assert learnt.privacy_.releases[0].description == "histograms of magnitudes"
+
+        def updates(model):
+            return model.privacy_.releases[-1].cost.mu_squared
+
+        assert updates(declared) > updates(learnt)
+        # Values beyond the bounds count as the bounds: the fit is the same as on data clipped beforehand.
+        wild = X.copy()
+        wild[::7] *= 1e12
+        assert np.array_equal(
+            DPRidge(feature_bounds=bounds, target_bounds=(-10, 10), random_state=0).fit(wild, y).coef_,
+            DPRidge(feature_bounds=bounds, target_bounds=(-10, 10), random_state=0)
+            .fit(np.clip(wild, *bounds), y)
+            .coef_,
+        )
+
+    def test_smoothness_known_gaussian_and_laplace(self, table):
+        X, y = table
+        settings = {"feature_bounds": ([-4.0, -400.0, -0.04], [4.0, 400.0, 0.04]), "random_state": 0, "alpha": 0.001}
+        solver = DPCD(n_passes=20, clip=4.0 * math.sqrt(1e4))
+        scores = {}
+        for smoothness in (np.mean(X**2, axis=0), GaussianSmoothness(), LaplaceSmoothness(0.1)):
+            model = DPLasso(smoothness=smoothness, solver=solver, **settings).fit(X, y)
+            scores[type(smoothness).__name__] = model.score(X, y)
+            assert 0.999 < model.privacy_.epsilon <= 1.0
+            if isinstance(smoothness, LaplaceSmoothness):
+                assert model.privacy_.releases[0].cost.pure == pytest.approx(0.1)
+            if isinstance(smoothness, np.ndarray):
+                assert len(model.privacy_.releases) == 1
+        assert min(scores.values()) > 0.7, scores
+
+    def test_a_column_that_cannot_be_seen_stays_out(self, table, rng):
+        X, y = table
+        X = np.column_stack([X, np.zeros(len(X)), np.where(rng.random(len(X)) < 1e-4, 1e9, 0.0)])
+        model = DPRidge(random_state=0).fit(X, y)
+        assert model.coef_[3] == model.coef_[4] == 0.0
+        assert model.score(X[:, :], y) > 0.7
+
+    def test_an_invisible_target_gives_the_zero_model(self, rng):
+        X, y = rng.normal(size=(30, 2)), rng.normal(size=30)
+        model = DPRidge(epsilon=0.1, random_state=0).fit(X, y)
+        assert not model.coef_.any()
+        assert model.intercept_ == 0.0
+        assert model.privacy_.epsilon < 0.1
+
+    def test_extreme_rows_are_legal(self, table):
+        X, y = (part.copy() for part in table)
+        X[0], X[1], X[2], y[3] = 1e308, -1e308, 5e-324, 1e308
+        for model in (DPLasso(random_state=0), DPLogisticRegression(random_state=0)):
+            target = y > 0 if isinstance(model, DPLogisticRegression) else y
+            assert np.all(np.isfinite(model.fit(X, target).coef_))
+
+    @pytest.mark.parametrize("estimator", ESTIMATORS)
+    def test_nothing_is_said_about_the_data(self, estimator, rng, capfd, recwarn):
+        """No output and no warning, however odd the table."""
+        X = np.full((500, 4), 1e308)
+        X[:, 1] = 0.0
+        X[:, 2] = rng.standard_cauchy(500)
+        X[::2, 3] = 5e-324
+        estimator(random_state=0).fit(X, np.sign(X[:, 2]))
+        assert not recwarn.list
+        assert capfd.readouterr() == ("", "")
+
+
+class TestConventions:
+    def test_frames_keep_their_names(self, table):
+        X, y = (part[:500] for part in table)
+        names = ["a", "b", "c"]
+        for frame in (pd.DataFrame(X, columns=names), pl.DataFrame(X, schema=names)):
+            model = DPRidge(random_state=0).fit(frame, y)
+            assert model.feature_names_in_.tolist() == names
+            model.predict(frame)
+            bounds = {"a": (-4, 4), "c": (-0.04, 0.04), "b": (-400, 400)}
+            by_name = DPRidge(random_state=0, feature_bounds=bounds).fit(frame, y)
+            by_position = DPRidge(random_state=0, feature_bounds=([-4, -400, -0.04], [4, 400, 0.04])).fit(X, y)
+            assert np.array_equal(by_name.coef_, by_position.coef_)
+
+    @pytest.mark.parametrize("estimator", ESTIMATORS)
+    def test_clone_and_pickle(self, estimator, table):
+        X, y = (part[:500] for part in table)
+        y = np.sign(y)
+        model = estimator(epsilon=2.0, solver=DPCD(n_passes=3), random_state=1).fit(X, y)
+        copy = clone(model)
+        assert copy.get_params()["epsilon"] == 2.0
+        assert not hasattr(copy, "privacy_")
+        stored = pickle.dumps(model)
+        restored = pickle.loads(stored)
+        assert np.array_equal(restored.predict(X), model.predict(X))
+        assert restored.privacy_ == model.privacy_
+        assert len(stored) < 40_000, "a fitted model must not carry its training data"
+
+    def test_pipelines_and_searches(self, table):
+        X, y = (part[:500] for part in table)
+        pipeline = make_pipeline(FunctionTransformer(), DPRidge(random_state=0))
+        search = GridSearchCV(pipeline, {"dpridge__solver": [DPCD(n_passes=2), DPCD(n_passes=4)]}, cv=2)
+        search.fit(X, y)
+        assert isinstance(search.best_params_["dpridge__solver"], DPCD)
+
+    @pytest.mark.parametrize("estimator", ESTIMATORS)
+    def test_documentation_names_every_parameter(self, estimator):
+        for parameter in estimator().get_params():
+            assert f"    {parameter} :" in estimator.__doc__, parameter
+        assert "{" not in estimator.__doc__.replace('{"l2", "l1", "elasticnet"}', "")
+
+
+class TestStatement:
+    def test_lines_add_up(self, table):
+        X, y = table
+        model = DPLasso(random_state=0).fit(X, y)
+        statement = model.privacy_
+        total = sum((release.cost for release in statement.releases), PrivacyCost())
+        assert total.epsilon(statement.delta) == statement.epsilon
+        assert statement.delta == 1 / len(X) ** 2
+        assert statement.mu == pytest.approx(math.sqrt(sum(r.cost.mu_squared for r in statement.releases)))
+        assert statement.relation == "replace one record"
+        assert statement.version == dpcd.__version__
+
+    def test_text_and_json(self, table):
+        X, y = table
+        model = DPLasso(epsilon=2.0, target_bounds=(-9, 9), smoothness=LaplaceSmoothness(), random_state=0).fit(X, y)
+        text = str(model.privacy_)
+        for part in ("epsilon = 2", "replace one record", "coordinate updates", "(Laplace)", "declared: -9 to 9"):
+            assert part in text
+        stored = json.loads(model.privacy_.to_json())
+        assert stored == model.privacy_.to_dict()
+        assert stored["releases"][-1]["description"] == "coordinate updates"
+        assert stored["releases"][1]["pure"] == pytest.approx(0.2)
+        assert stored["epsilon"] <= 2.0
+
+    def test_no_privacy_is_said_loudly(self, regression):
+        X, y = regression
+        statement = DPRidge(epsilon=math.inf).fit(X, y).privacy_
+        assert str(statement).startswith("NOT PRIVATE")
+        assert json.loads(statement.to_json())["epsilon"] == "inf"
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"epsilon": 0.0}, "epsilon must be a positive number"),
+            ({"epsilon": "high"}, "epsilon must be a positive number"),
+            ({"delta": 0.0}, "delta must lie"),
+            ({"delta": 1.0}, "delta must lie"),
+            ({"alpha": -1.0}, "alpha must be"),
+            ({"alpha": math.nan}, "alpha must be"),
+            ({"feature_bounds": (1.0, 0.0)}, "lower <= upper"),
+            ({"feature_bounds": (0.0, math.inf)}, "finite"),
+            ({"feature_bounds": 3.0}, "feature_bounds must be"),
+            ({"feature_bounds": ([0.0, 0.0], [1.0, 1.0])}, "arrays of 5"),
+            ({"feature_bounds": {"a": (0, 1)}}, "data frame"),
+            ({"target_bounds": (1.0, 1.0)}, "lower < upper"),
+            ({"target_bounds": 3.0}, "target_bounds must be"),
+            ({"smoothness": [1.0, 2.0]}, "array of 5"),
+            ({"smoothness": [-1.0] * 5}, "at least 0"),
+            ({"smoothness": "large"}, "smoothness must be"),
+            ({"solver": DPCD(clip=math.inf)}, "infinite clip"),
+            ({"solver": DPCD(clip=[1.0, 2.0])}, "each of 6 columns"),
+            ({"random_state": "today"}, "random_state must be"),
+        ],
+    )
+    def test_wrong_parameters_are_refused_before_anything_is_charged(
+        self, regression, parameters, message, monkeypatch
+    ):
+        monkeypatch.setattr(dpcd.privacy.Curator, "release", lambda *_: pytest.fail("something was charged"))
+        with pytest.raises(ValueError, match=message):
+            DPLasso(**parameters).fit(*regression)
+
+    @pytest.mark.parametrize(
+        ("model", "message"),
+        [
+            (DPElasticNet(l1_ratio=1.5), "l1_ratio"),
+            (DPHuberRegressor(threshold=0.0), "threshold"),
+            (DPLinearSVC(width=-1.0), "width"),
+            (DPLogisticRegression(penalty="l3"), "penalty must be"),
+        ],
+    )
+    def test_wrong_model_parameters(self, regression, model, message):
+        X, y = regression
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, y > 0)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_non_finite_values_are_refused(self, regression, value):
+        X, y = regression
+        X[3, 2] = value
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            DPLasso().fit(X, y)
+
+    def test_labels(self, regression):
+        X, y = regression
+        with pytest.raises(ValueError, match="one class only"):
+            DPLogisticRegression().fit(X, np.zeros(len(X)))
+        with pytest.raises(ValueError, match="one class only"):
+            DPLogisticRegression(classes=[1]).fit(X, np.ones(len(X)))
+        labels = np.array(["red"] * 100 + ["unheard-of"] * 100)
+        with pytest.raises(ValueError, match="not among the declared classes") as error:
+            DPLogisticRegression(classes=["red", "green"]).fit(X, labels)
+        assert "unheard" not in str(error.value), "messages must not quote data"
+        with pytest.raises(ValueError, match="Unknown label type"):
+            DPLogisticRegression().fit(X, y)
+
+    def test_sample_weights_and_other_arguments(self, regression):
+        X, y = regression
+        with pytest.raises(TypeError, match=r"does not support sample_weight .*leave it out"):
+            DPLasso().fit(X, y, sample_weight=np.ones(len(y)))
+        with pytest.raises(TypeError, match="does not support groups"):
+            DPLogisticRegression().fit(X, y > 0, groups=1)
+
+    def test_shapes(self, regression):
+        X, y = regression
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            DPLasso().fit(X, y[:-1])
+        with pytest.raises(ValueError, match="at least 2 samples"):
+            DPLasso().fit(X[:1], y[:1])
+        with pytest.raises(ValueError, match="expecting 5 features"):
+            DPLasso(random_state=0).fit(X, y).predict(X[:, :3])

@@ -1,0 +1,230 @@
+"""Every mechanism: its cost, its noise and a search for a pair of neighbours that breaks its sensitivity."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from dpcd.losses import Squared
+from dpcd.penalties import L1, Zero
+from dpcd.privacy import Columns, PrivacyCost, SeededNoise
+from dpcd.privacy.accounting import SMALLEST_SCALE
+from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
+from test_kernels import wild_floats
+
+
+class Recorder:
+    """A noise source that adds nothing and remembers what was asked of it."""
+
+    description = "recorder"
+    private = False
+
+    def __init__(self):
+        self.asked = []
+
+    def gaussian(self, scale, size):
+        self.asked.append(("gaussian", scale, size))
+        return np.zeros(size, dtype=np.int64)
+
+    def laplace(self, scale, size):
+        self.asked.append(("laplace", scale, size))
+        return np.zeros(size, dtype=np.int64)
+
+
+def updates(coordinates=(0, 1, 2, 1), noise_multiplier=(2.0, 3.0, 3.0), clip=(1.0, 2.0, 0.5), **changes):
+    fields = {
+        "loss": Squared(),
+        "penalty": L1(0.01),
+        "coordinates": np.array(coordinates),
+        "n_penalized": 3,
+        "clip": np.array(clip),
+        "steps": np.ones(3),
+        "noise_multiplier": np.array(noise_multiplier),
+        "start": np.zeros(3),
+    }
+    return CoordinateUpdates(**(fields | changes))
+
+
+MECHANISMS = [
+    updates(),
+    SecondMoments(np.array([0, 2]), np.array([1.0, 3.0]), 2.0, 4.0),
+    SecondMoments(np.array([0, 2]), np.array([1.0, 3.0]), None, 4.0),
+    LaplaceSecondMoments(np.array([0, 1]), np.array([1.0, 3.0]), 2.0, 0.3),
+    DyadicCounts(3, True, 4.0),
+    DyadicCounts(0, True, 4.0),
+]
+IDS = [f"{type(m).__name__}-{i}" for i, m in enumerate(MECHANISMS)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(MECHANISMS),
+    arrays(np.float64, (5, 4), elements=wild_floats),
+    arrays(np.float64, 4, elements=wild_floats),
+    st.integers(0, 4),
+)
+def test_neighbours_move_what_is_released_by_no_more_than_the_noise_covers(mechanism, table, record, i):
+    """The first release of each mechanism, where nothing was released before that could differ."""
+    if isinstance(mechanism, CoordinateUpdates):
+        mechanism = updates(coordinates=[1])
+    other = table.copy()
+    other[i] = record
+    outputs, scales = [], []
+    for data in (table, other):
+        noise = Recorder()
+        with np.errstate(all="ignore"):
+            result = mechanism.run(Columns.copy_of(data[:, :3], data[:, 3]), noise)
+        outputs.append(np.asarray(result[0] if isinstance(result, tuple) else result, dtype=float).ravel())
+        scales.append(noise.asked)
+    assert scales[0] == scales[1], "what noise is drawn must not depend on the data"
+    kind, scale, _ = scales[0][0]
+    assert scale >= SMALLEST_SCALE
+    multiplier = mechanism.noise_multipliers[0]
+    bound = lattice(5, *([2 * multiplier] * 2)).bound if isinstance(mechanism, CoordinateUpdates) else None
+    difference = outputs[0] - outputs[1]
+    if isinstance(mechanism, CoordinateUpdates):
+        assert np.linalg.norm(difference) <= 2 * bound
+        assert scale == pytest.approx(multiplier * 2 * bound)
+    elif isinstance(mechanism, SecondMoments):
+        # Released means are sums/(nB): the noise in them has standard deviation `noise_level`.
+        assert np.linalg.norm(difference) <= mechanism.noise_level(5) / multiplier * (1 + 1e-12)
+    elif isinstance(mechanism, LaplaceSecondMoments):
+        assert kind == "laplace"
+        assert np.max(np.abs(difference)) <= 1 / 5 * (1 + 1e-12)
+        assert np.sum(np.abs(difference)) / (math.sqrt(0.5) * mechanism.noise_level(5)) <= mechanism.epsilon * (
+            1 + 1e-12
+        )
+    else:
+        assert np.linalg.norm(difference) <= math.sqrt(2 * mechanism.size)
+        assert mechanism.noise_level == pytest.approx(multiplier * math.sqrt(2 * mechanism.size))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=IDS)
+def test_cost_equals_what_is_released(mechanism, rng):
+    """Recompute the cost from the noise really asked for, the sensitivity in lattice units being known."""
+    n = 50
+    noise = Recorder()
+    mechanism.run(Columns.copy_of(rng.normal(size=(n, 3)), rng.normal(size=n)), noise)
+    draws = sum(size for _, _, size in noise.asked)
+    if isinstance(mechanism, LaplaceSecondMoments):
+        ((_, scale, size),) = noise.asked
+        bound = lattice(n, mechanism.size / mechanism.epsilon, mechanism.size / mechanism.epsilon).bound
+        assert size * bound / scale == pytest.approx(mechanism.epsilon)
+        assert mechanism.cost.pure == pytest.approx(mechanism.epsilon)
+        assert mechanism.cost.mu_squared == 0.0
+        return
+    if isinstance(mechanism, CoordinateUpdates):
+        bound = lattice(n, *(2 * z for z in mechanism.noise_multipliers)).bound
+        spent = sum(size * (2 * bound / scale) ** 2 for _, scale, size in noise.asked)
+        assert draws == mechanism.count
+    elif isinstance(mechanism, SecondMoments):
+        ((_, scale, size),) = noise.asked
+        largest = mechanism.noise_multiplier * math.sqrt(mechanism.size)
+        spent = size * (lattice(n, largest, largest).bound / scale) ** 2
+    else:
+        ((_, scale, size),) = noise.asked
+        spent = 2 * mechanism.size * (lattice(n, mechanism.noise_level, mechanism.noise_level).bound / scale) ** 2
+    assert mechanism.cost.mu_squared == pytest.approx(spent)
+    assert mechanism.cost.discretization == pytest.approx(draws * PrivacyCost.gaussian(1.0).discretization)
+
+
+def test_updates_never_reuse_noise(rng):
+    """A data set of zeros releases nothing but noise: 400 updates must show 400 different draws of the right size."""
+    mechanism = updates(coordinates=np.tile(np.arange(3), 134)[:400], noise_multiplier=(50.0, 50.0, 50.0))
+    released, _ = mechanism.run(Columns.copy_of(np.zeros((20, 3)), np.zeros(20)), SeededNoise(rng))
+    assert len(np.unique(released)) == 400
+    scale = 50.0 * 2 * lattice(20, 100.0, 100.0).bound
+    assert stats.kstest(released / scale, "norm").pvalue > 1e-5
+
+
+def test_moments_and_counts_are_right_without_noise(rng):
+    X = rng.normal(size=(300, 3)) * [1.0, 10.0, 0.1]
+    y = rng.normal(size=300)
+    data = Columns.copy_of(X, y)
+    moments = SecondMoments(np.array([0, 2]), np.array([2.0, 0.2]), 1.5, 0.0).run(data, Recorder())
+    expected = [np.mean(np.minimum(np.abs(v) / b, 1) ** 2) for v, b in ((X[:, 0], 2.0), (X[:, 2], 0.2), (y, 1.5))]
+    np.testing.assert_allclose(moments, expected, rtol=1e-9)
+    laplace = LaplaceSecondMoments(np.array([0, 2]), np.array([2.0, 0.2]), 1.5, math.inf).run(data, Recorder())
+    np.testing.assert_allclose(laplace, expected, rtol=1e-9)
+    counts = DyadicCounts(3, True, 0.0).run(data, Recorder())
+    assert counts.shape == (4, 121)
+    assert counts.sum(axis=1).tolist() == [300, 300, 300, 300]
+    assert counts[1, 60 + 3] == np.count_nonzero((np.abs(X[:, 1]) >= 8) & (np.abs(X[:, 1]) < 16))
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000, 45_312, 10**9, 2**40])
+@pytest.mark.parametrize("multiplier", [0.01, 1.0, 1e3, 1e6, 1e12])
+def test_no_lattice_overflows(n, multiplier):
+    try:
+        bound = lattice(n, multiplier, multiplier).bound
+    except ValueError as error:
+        assert "no integer lattice fits" in str(error)  # noqa: PT017 - which of the two happens is what is tested
+        assert multiplier * 2.0**60 / n < 2 * SMALLEST_SCALE
+        return
+    assert math.log2(bound) == int(math.log2(bound))
+    assert bound <= 2.0**51
+    assert multiplier * bound >= SMALLEST_SCALE
+    assert n * bound + 64 * multiplier * bound < 2.0**63
+
+
+def test_positive_class_becomes_plus_one_and_all_others_minus_one(rng):
+    X, codes = rng.normal(size=(200, 3)), rng.integers(3, size=200)
+    signs = np.where(codes == 2, 1.0, -1.0)
+    by_class = updates(positive_class=2).run(Columns.copy_of(X, codes), SeededNoise(np.random.default_rng(0)))
+    by_sign = updates().run(Columns.copy_of(X, signs), SeededNoise(np.random.default_rng(0)))
+    assert np.array_equal(by_class[0], by_sign[0])
+
+
+def test_wrong_fields_are_refused():
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="noise multipliers"):
+            updates(noise_multiplier=(1.0, bad, 1.0))
+        with pytest.raises(ValueError, match="noise multipliers"):
+            SecondMoments(np.array([0]), np.array([1.0]), None, bad)
+        with pytest.raises(ValueError, match="noise multipliers"):
+            DyadicCounts(1, False, bad)
+    with pytest.raises(ValueError, match="coordinates"):
+        updates(coordinates=[3])
+    with pytest.raises(ValueError, match="coordinates"):
+        updates(coordinates=[-1])
+    with pytest.raises(ValueError, match="positive"):
+        updates(clip=(1.0, 0.0, 1.0))
+    with pytest.raises(ValueError, match="positive"):
+        updates(clip=(1.0, np.nan, 1.0))
+    with pytest.raises(ValueError, match="infinite clip"):
+        updates(clip=(np.inf, np.inf, np.inf))
+    with pytest.raises(ValueError, match="infinite clip"):
+        updates(clip=(np.inf, 1.0, 1.0), noise_multiplier=(0.0, 0.0, 0.0))
+    for ranges in ([0.0], [np.inf], [np.nan], []):
+        with pytest.raises(ValueError, match="range"):
+            SecondMoments(np.arange(len(ranges)), np.array(ranges), None, 1.0)
+    with pytest.raises(ValueError, match="epsilon"):
+        LaplaceSecondMoments(np.array([0]), np.array([1.0]), None, 0.0)
+    with pytest.raises(ValueError, match="column"):
+        DyadicCounts(0, False, 1.0)
+
+
+def test_a_hostile_loss_cannot_leave_the_lattice(rng):
+    """A loss that returns NaN, infinities or raw values shapes contributions that are clamped all the same."""
+    from typing import NamedTuple
+
+    class Hostile(NamedTuple):
+        curvature = 1.0
+        lipschitz = 1.0
+
+        def value(self, y, z):
+            return 0.0
+
+        def derivative(self, y, z):
+            return y * 1e300 * 1e300 if y > 0 else y * 1e200
+
+    n = 30
+    mechanism = updates(loss=Hostile(), penalty=Zero(), coordinates=[0])
+    data = Columns.copy_of(rng.normal(size=(n, 3)), rng.normal(size=n))
+    released, _ = mechanism.run(data, Recorder())
+    bound = lattice(n, *(2 * z for z in mechanism.noise_multipliers)).bound
+    assert abs(int(released[0])) <= n * bound

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpcd.privacy import SecureNoise, SeededNoise, randomness
+
+# Each goodness-of-fit test below raises a false alarm once in 10⁵ runs.
+FALSE_ALARM = 1e-5
+
+
+def discrete_pmf(exponent, reach):
+    k = np.arange(-reach, reach + 1)
+    weights = np.exp(-exponent(k))
+    return k, weights / weights.sum()
+
+
+@pytest.mark.parametrize(
+    ("draw", "exponent"),
+    [
+        (lambda size: SecureNoise().gaussian(2.5, size), lambda k: k**2 / (2 * 2.5**2)),
+        (lambda size: SecureNoise().laplace(2.5, size), lambda k: np.abs(k) / 2.5),
+    ],
+    ids=["gaussian", "laplace"],
+)
+def test_secure_noise_follows_the_discrete_law_exactly(draw, exponent):
+    draws = draw(20_000)
+    k, pmf = discrete_pmf(exponent, 200)
+    common = np.flatnonzero(pmf * len(draws) > 10)
+    observed = np.array([np.count_nonzero(draws == k[i]) for i in common])
+    # The rare values are one cell.
+    observed = np.append(observed, len(draws) - observed.sum())
+    expected = np.append(pmf[common], 1 - pmf[common].sum()) * len(draws)
+    assert stats.chisquare(observed, expected).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(np.random.default_rng(1))], ids=["secure", "seeded"])
+@pytest.mark.parametrize("scale", [2.0**30, 1.37 * 2.0**50])
+def test_large_scales_are_gaussian_and_laplace(source, scale):
+    assert stats.kstest(source.gaussian(scale, 4000) / scale, "norm").pvalue > FALSE_ALARM
+    assert stats.kstest(source.laplace(scale, 4000) / scale, "laplace").pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(np.random.default_rng(1))], ids=["secure", "seeded"])
+def test_draws_are_fresh(source):
+    first, second = source.gaussian(2.0**40, 500), source.gaussian(2.0**40, 500)
+    assert first.dtype == np.int64
+    # At this scale a repeated value has probability 10⁻⁷.
+    assert len(np.unique(np.concatenate([first, second]))) == 1000
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.25
+
+
+def test_no_noise_for_scale_zero_and_no_scale_that_is_not_a_number():
+    for source in (SecureNoise(), SeededNoise(np.random.default_rng(1))):
+        assert np.array_equal(source.gaussian(0.0, 3), [0, 0, 0])
+        assert np.array_equal(source.laplace(0.0, 3), [0, 0, 0])
+        for scale in (np.nan, np.inf, -1.0):
+            with pytest.raises(ValueError, match="scale of noise"):
+                source.gaussian(scale, 3)
+
+
+def test_randomness_is_private_without_a_seed_and_reproducible_with_one():
+    assert randomness(None)[0].private
+    for make in (lambda: 7, lambda: np.random.RandomState(7), lambda: np.random.default_rng(7), lambda: np.int64(7)):
+        (a, a_choices), (b, b_choices) = randomness(make()), randomness(make())
+        assert not a.private
+        assert a.description == "seeded: not private"
+        draws = a.gaussian(1e12, 5)
+        assert np.array_equal(draws, b.gaussian(1e12, 5))
+        # Public choices come from another stream than the noise.
+        choices = a_choices.normal(0, 1e12, 5)
+        assert np.array_equal(choices, b_choices.normal(0, 1e12, 5))
+        assert not np.any(np.rint(choices) == draws)
+    for bad in ("seed", -1, 0.5):
+        with pytest.raises(ValueError, match="random_state must be"):
+            randomness(bad)

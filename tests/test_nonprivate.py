@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+
+from dpcd.losses import Squared
+from dpcd.nonprivate import objective, optimum
+from dpcd.penalties import Zero
+from problems import LOSSES, PENALTIES, name, simulate
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=name)
+@pytest.mark.parametrize("penalty", PENALTIES, ids=name)
+def test_nothing_near_the_optimum_is_better(loss, penalty, rng):
+    X, y = simulate(loss, 80, 3, rng)
+    coef, intercept = optimum(X, y, loss, penalty, fit_intercept=True)
+    best = objective(X, y, loss, penalty, coef, intercept)
+    scale = 1 / np.sqrt(np.mean(X**2, axis=0))
+    for size in (1e-3, 1e-2, 1e-1):
+        for _ in range(10):
+            other = coef + size * scale * rng.normal(size=3)
+            assert objective(X, y, loss, penalty, other, intercept + size * rng.normal()) >= best - 1e-12
+
+
+def test_least_squares(rng):
+    X, y = simulate(Squared(), 100, 3, rng)
+    coef, _ = optimum(X, y, Squared(), Zero())
+    np.testing.assert_allclose(coef, np.linalg.lstsq(X, y, rcond=None)[0], rtol=1e-8)
+
+
+def test_too_few_passes_are_an_error(rng):
+    X = rng.normal(size=(50, 1)) + 1e-4 * rng.normal(size=(50, 2))
+    with pytest.raises(RuntimeError, match="has not converged in 40 passes"):
+        optimum(X, X[:, 0] - X[:, 1], Squared(), Zero(), max_passes=40)

@@ -1,0 +1,142 @@
+"""Ranges and smoothness learnt from noisy releases."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpcd.losses import Logistic, Squared
+from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
+from dpcd.solvers.scales import Declared, _range, prepare
+
+SQUARED = Squared()
+
+
+def curator_of(X, y, epsilon=1.0, seed=0, intercept=False):
+    columns = Columns.copy_of(X, y, intercept)
+    noise = SeededNoise(np.random.default_rng(seed))
+    return Curator(columns, PrivacyBudget(epsilon, 1 / len(y) ** 2), noise)
+
+
+def learn(X, y, loss=SQUARED, seed=0, declared=None, intercept=False, needs_slope=True, epsilon=1.0):
+    curator = curator_of(X, y, seed=seed, intercept=intercept, epsilon=epsilon)
+    declared = declared or Declared(None, None, GaussianSmoothness())
+    return prepare(curator, loss, declared, X.shape[1], intercept, needs_slope), curator
+
+
+def test_smoothness_is_right_over_24_orders_of_magnitude(rng):
+    scales = 10.0 ** np.array([-12.0, -6.0, 0.0, 6.0, 12.0])
+    X, y = rng.normal(size=(20_000, 5)) * scales, 1e5 * rng.normal(size=20_000)
+    for seed in range(5):
+        learnt, _ = learn(X, y, seed=seed)
+        ratio = learnt.smoothness / np.mean(X**2, axis=0)
+        assert np.all((ratio > 0.6) & (ratio < 1.6)), ratio
+        assert 0.7 < learnt.slope / 1e5 < 1.4
+
+
+def test_odd_columns(rng):
+    n = 20_000
+    X = np.column_stack(
+        [
+            np.full(n, 3.0),  # constant
+            np.zeros(n),  # nothing to see
+            rng.integers(1, 6, n),  # codes
+            rng.random(n) < 0.5,  # binary
+            np.where(np.arange(n) < 3, 1e6, rng.normal(size=n)),  # three outliers nobody can see
+            1000.0 + rng.normal(size=n),  # far from zero
+        ]
+    ).astype(float)
+    learnt, curator = learn(X, rng.normal(size=n))
+    truth = np.mean(X**2, axis=0)
+    truth[4] = 1.0
+    ratio = learnt.smoothness[[0, 2, 3, 4, 5]] / truth[[0, 2, 3, 4, 5]]
+    assert np.all((ratio > 0.5) & (ratio < 2.0)), ratio
+    assert learnt.smoothness[1] == 0.0
+    # The data were clipped to the released ranges.
+    assert np.abs(curator._columns.features[:, 4]).max() <= 32.0
+
+
+def test_only_what_is_needed_is_released(rng):
+    X, y = rng.normal(size=(5000, 3)), rng.normal(size=5000)
+    known, bounds, target = np.ones(3), (np.full(3, -5.0), np.full(3, 5.0)), (-5.0, 5.0)
+
+    def released(loss, declared, needs_slope):
+        _, curator = learn(X, y, loss, declared=declared, needs_slope=needs_slope)
+        return [release.description.split()[0] for release in curator.releases]
+
+    gaussian = GaussianSmoothness()
+    assert released(Squared(), Declared(None, None, known), False) == []
+    assert released(Logistic(), Declared(None, None, known), True) == []
+    assert released(Squared(), Declared(None, None, known), True) == ["histograms", "second"]
+    assert released(Squared(), Declared(None, target, known), True) == ["second"]
+    assert released(Logistic(), Declared(bounds, None, gaussian), True) == ["second"]
+    assert released(Squared(), Declared(bounds, target, gaussian), True) == ["second"]
+    assert released(Squared(), Declared(None, None, gaussian), True) == ["histograms", "second"]
+
+
+def test_public_bounds_center_only_with_an_intercept_and_unknown_smoothness(rng):
+    X, y = 10.0 + rng.random((5000, 2)), 100.0 + rng.random(5000)
+    declared = Declared((np.full(2, 9.0), np.full(2, 13.0)), (90.0, 120.0), GaussianSmoothness())
+    learnt, curator = learn(X, y, declared=declared, intercept=True)
+    assert learnt.center.tolist() == [11.0, 11.0]
+    assert learnt.target_center == 105.0
+    np.testing.assert_allclose(curator._columns.features[:, :2], X - 11.0)
+    assert learnt.smoothness[2] == 1.0
+    learnt, _ = learn(X, y, declared=declared, intercept=False)
+    assert learnt.center.tolist() == [0.0, 0.0]
+    assert learnt.target_center == 0.0
+    known = Declared(declared.feature_bounds, None, np.ones(2))
+    assert learn(X, y, Logistic(), declared=known, intercept=True)[0].center.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("smoothness", [GaussianSmoothness(), LaplaceSmoothness(0.1)])
+def test_moments_are_never_below_their_noise(smoothness, rng):
+    """Columns far smaller than their declared bounds: the estimate is mostly noise and must not vanish."""
+    n = 2000
+    X, y = 1e-6 * rng.normal(size=(n, 4)), rng.normal(size=n)
+    declared = Declared((np.full(4, -1.0), np.full(4, 1.0)), None, smoothness)
+    for seed in range(10):
+        learnt, curator = learn(X, y, Logistic(), seed=seed, declared=declared)
+        noise = curator.releases[0].smallest_noise_multiplier / n
+        assert learnt.smoothness.min() >= 0.25 * noise
+        assert learnt.smoothness.max() <= 0.25
+
+
+def test_nothing_visible_gives_a_zero_model(rng):
+    X, y = rng.normal(size=(25, 3)), rng.normal(size=25)
+    learnt, _ = learn(X, y, epsilon=0.1)
+    assert not learnt.smoothness.any()
+
+
+def test_ranges_of_histograms():
+    counts = np.zeros(121)
+    assert _range(counts, 1.0, 1e-6) == 0.0
+    counts[60] = 100.0
+    assert _range(counts, 1.0, 1e-6) == 2.0
+    counts[62] = 3.0  # too little to stand out
+    assert _range(counts, 1.0, 1e-6) == 2.0
+    counts[61] = 4.0  # stands out, and joins
+    assert _range(counts, 1.0, 1e-6) == 4.0
+    spread = np.zeros(121)
+    spread[58:62] = 3.4  # visible only together
+    assert _range(spread, 1.0, 1e-6) > 0.0
+    assert _range(spread[::-1] * 0.3, 1.0, 1e-6) == 0.0
+    exact = np.zeros(121)
+    exact[[3, 70]] = 1.0
+    assert _range(exact, 0.0, 1e-6) == 2.0**11
+
+
+def test_noise_alone_is_rarely_taken_for_a_column(rng):
+    counts = rng.normal(size=(2000, 121))
+    false = sum(_range(row, 1.0, 0.1 / (4 * 121)) > 0.0 for row in counts)
+    # A tenth at most by design; the union bound makes it less.
+    assert false < 200
+
+
+def test_wrong_shares():
+    for share in (0.0, 1.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="share"):
+            GaussianSmoothness(share)
+        with pytest.raises(ValueError, match="share"):
+            LaplaceSmoothness(share)

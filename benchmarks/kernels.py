@@ -149,9 +149,8 @@ def measure_fresh_process():
         start = time.perf_counter()
         subprocess.run([sys.executable, "-c", FRESH_FIT], check=True)
         times.append(time.perf_counter() - start)
-    print(
-        f"process   import, private fit, exit: {min(times[1:]):.2f} s with a warm cache ({times[0]:.2f} s the first time)"
-    )
+    first, *warm = times
+    print(f"process   import, private fit, exit: {min(warm):.2f} s with a warm cache ({first:.2f} s the first time)")
 
 
 def main():

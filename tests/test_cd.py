@@ -6,7 +6,7 @@ import pytest
 import twins
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import L1, Zero
-from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.privacy import BudgetExceeded, Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.solvers import DPCD, Problem
 
 CHOICES = np.random.default_rng
@@ -37,7 +37,7 @@ def problem_and_curator(n=400, p=4, epsilon=1.0, loss=SQUARED, seed=0):
 
 def test_paper_rule_for_thresholds_steps_and_noise():
     problem, curator = problem_and_curator()
-    DPCD(n_passes=5, step_size=0.5, clip=3.0).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    DPCD(n_passes=5, step_size=0.5, clip=3.0).solve(curator, problem, 1, CHOICES(0))
     ((updates, _),) = curator.seen
     M = problem.smoothness
     np.testing.assert_allclose(updates.clip, 3.0 * np.sqrt(M / M.sum()))
@@ -50,7 +50,7 @@ def test_paper_rule_for_thresholds_steps_and_noise():
 @pytest.mark.parametrize("order", ["permuted", "random", "cyclic"])
 def test_orders(order):
     problem, curator = problem_and_curator()
-    DPCD(n_passes=6, clip=3.0, order=order).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    DPCD(n_passes=6, clip=3.0, order=order).solve(curator, problem, 1, CHOICES(0))
     coordinates = curator.seen[0][0].coordinates
     passes = coordinates.reshape(6, 4)
     if order == "cyclic":
@@ -67,9 +67,9 @@ def test_orders(order):
 def test_averages_equal_averages_of_the_iterates(average, n_loops):
     problem, curator = problem_and_curator()
     solver = DPCD(n_passes=6, clip=3.0, average=average, n_loops=n_loops)
-    solution = solver.solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    solution = solver.solve(curator, problem, 1, CHOICES(0))
     assert len(curator.seen) == n_loops
-    assert sum(updates.count for updates, _ in curator.seen) == solution.n_updates == 24
+    assert sum(updates.count for updates, _ in curator.seen) == 4 * solution.n_passes == 24
     expected = np.zeros(4)
     for updates, (_, values) in curator.seen:
         np.testing.assert_allclose(updates.start, expected, atol=1e-12)
@@ -77,13 +77,15 @@ def test_averages_equal_averages_of_the_iterates(average, n_loops):
         kept = {"last": 1, "tail": math.ceil(len(points) / 4), "periodic": len(points)}[average]
         expected = points[-kept:].mean(axis=0)
     np.testing.assert_allclose(solution.weights, expected, rtol=1e-12)
+    if n_loops == 1:
+        np.testing.assert_array_equal(solution.path, points[3::4])
 
 
 def test_allocation_minimizes_the_effect_of_noise_for_thresholds_of_ones_own():
     problem, curator = problem_and_curator()
     clip = np.array([0.1, 5.0, 0.3, 1.0])
     room = curator.gaussian_room
-    DPCD(n_passes=5, clip=clip).solve(curator, problem, room, CHOICES(0))
+    DPCD(n_passes=5, clip=clip).solve(curator, problem, 1, CHOICES(0))
     updates = curator.seen[0][0]
     counts = np.bincount(updates.coordinates)
 
@@ -105,20 +107,20 @@ def test_equal_shares_are_optimal_under_the_papers_rule():
     """Declaring the paper's own thresholds one by one gives the same noise as its rule."""
     problem, curator = problem_and_curator()
     clip = 3.0 * np.sqrt(problem.smoothness / problem.smoothness.sum())
-    DPCD(n_passes=5, clip=clip).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    DPCD(n_passes=5, clip=clip).solve(curator, problem, 1, CHOICES(0))
     noise = curator.seen[0][0].noise_multiplier
     np.testing.assert_allclose(noise, noise[0], rtol=1e-9)
 
 
 def test_default_settings_follow_public_numbers_only():
     problem, curator = problem_and_curator(n=5000)
-    DPCD().solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    DPCD().solve(curator, problem, 1, CHOICES(0))
     updates = curator.seen[0][0]
     np.testing.assert_allclose(updates.clip, 2.5 * problem.slope * np.sqrt(problem.smoothness))
     assert 2 * 4 <= updates.count <= 100 * 4
     tiny_problem, tiny_curator = problem_and_curator(n=20, epsilon=0.01)
-    solution = DPCD().solve(tiny_curator, tiny_problem, tiny_curator.gaussian_room, CHOICES(0))
-    assert solution.n_updates == 0
+    solution = DPCD().solve(tiny_curator, tiny_problem, 1, CHOICES(0))
+    assert solution.n_passes == 0
     assert not solution.weights.any()
     assert tiny_curator.releases == ()
 
@@ -126,7 +128,7 @@ def test_default_settings_follow_public_numbers_only():
 def test_columns_without_smoothness_stay_out():
     problem, curator = problem_and_curator()
     problem = Problem(problem.loss, Zero(), problem.smoothness * [1, 0, 1, 0], 4, slope=1.0)
-    solution = DPCD(n_passes=4).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    solution = DPCD(n_passes=4).solve(curator, problem, 1, CHOICES(0))
     assert set(curator.seen[0][0].coordinates) == {0, 2}
     assert solution.weights[1] == solution.weights[3] == 0.0
     assert solution.weights[0] != 0.0
@@ -135,14 +137,14 @@ def test_columns_without_smoothness_stay_out():
 def test_budget_is_divided_exactly_whatever_the_loops():
     problem, curator = problem_and_curator()
     solver = DPCD(n_passes=7, clip=2.0, average="periodic", n_loops=3, order="random")
-    solver.solve(curator, problem, curator.gaussian_room / 2, CHOICES(0))
-    solver.solve(curator, problem, curator.gaussian_room, CHOICES(1))
+    solver.solve(curator, problem, 2, CHOICES(0))
+    solver.solve(curator, problem, 1, CHOICES(1))
     assert 0.9999 < curator.spent.epsilon(1e-6) <= 1.0
 
 
 def test_logistic_uses_the_slope_bound():
     problem, curator = problem_and_curator(loss=Logistic())
-    DPCD(n_passes=2, clip=None).solve(curator, problem, curator.gaussian_room, CHOICES(0))
+    DPCD(n_passes=2, clip=None).solve(curator, problem, 1, CHOICES(0))
     updates = curator.seen[0][0]
     np.testing.assert_allclose(updates.clip, 2.5 * 2.0 * np.sqrt(problem.smoothness / 0.25))
 
@@ -160,6 +162,8 @@ def test_logistic_uses_the_slope_bound():
         ({"average": "middle"}, "average"),
         ({"n_loops": 0}, "n_loops"),
         ({"n_loops": 2}, "periodic"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"noise_multiplier": math.inf}, "noise_multiplier"),
     ],
 )
 def test_wrong_settings(settings, message):
@@ -169,10 +173,19 @@ def test_wrong_settings(settings, message):
 
 def test_check_before_anything_is_charged():
     with pytest.raises(ValueError, match="each of 3 columns"):
-        DPCD(clip=[1.0, 2.0]).check(3, private=True)
+        DPCD(clip=[1.0, 2.0]).check(Zero(), 3, False, private=True)
     with pytest.raises(ValueError, match="infinite clip"):
-        DPCD(clip=math.inf).check(3, private=True)
+        DPCD(clip=math.inf).check(Zero(), 3, False, private=True)
     with pytest.raises(ValueError, match="all columns"):
-        DPCD(clip=[math.inf, 1.0, 1.0]).check(3, private=False)
-    DPCD(clip=math.inf).check(3, private=False)
-    DPCD().check(3, private=True)
+        DPCD(clip=[math.inf, 1.0, 1.0]).check(Zero(), 3, False, private=False)
+    DPCD(clip=math.inf).check(Zero(), 3, False, private=False)
+    DPCD().check(Zero(), 3, False, private=True)
+
+
+def test_a_noise_multiplier_of_ones_own_is_charged_for_what_it_is():
+    problem, curator = problem_and_curator()
+    solver = DPCD(n_passes=5, clip=2.0, noise_multiplier=80.0)
+    solver.solve(curator, problem, 1, CHOICES(0))
+    assert curator.spent.mu_squared == pytest.approx(20 / 80.0**2)
+    with pytest.raises(BudgetExceeded):
+        DPCD(n_passes=5, clip=2.0, noise_multiplier=0.5).solve(curator, problem, 1, CHOICES(0))

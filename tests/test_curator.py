@@ -10,6 +10,7 @@ class Probe:
     description = "probe"
     count = 1
     noise_multipliers = (1.0, 1.0)
+    relation = "replace one record"
 
     def __init__(self, cost, fails=False):
         self.cost = cost

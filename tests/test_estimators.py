@@ -156,7 +156,7 @@ class TestPrivateFits:
         assert model.score(X, labels) > 0.8
         updates = [release for release in model.privacy_.releases if release.description == "coordinate updates"]
         assert len(updates) == 3
-        assert len({release.cost for release in updates}) == 1
+        assert np.ptp([release.cost.mu_squared for release in updates]) < 1e-6 * updates[0].cost.mu_squared
         assert 0.999 < model.privacy_.epsilon <= 1.0
         probabilities = model.predict_proba(X)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)

@@ -1,6 +1,6 @@
-"""The paper's real data sets, downloaded or read from a folder.
+"""The paper's data sets: two real ones, downloaded or read from a folder, and a simulated one.
 
-Each loader returns (X, y, feature names) in the original order and scale. With the environment variable ``DPCD_DATA``
+Each function returns (X, y, feature names) in the original order and scale. With the environment variable ``DPCD_DATA``
 set to a folder that holds ``california.csv.gz`` and ``electricity.csv.gz`` (one header row, the target last) nothing is
 downloaded.
 """
@@ -54,6 +54,23 @@ def electricity() -> Dataset:
     bunch = _downloaded("electricity", lambda: fetch_openml(data_id=151, as_frame=True))
     target = np.where(np.asarray(bunch.target) == "UP", 1.0, -1.0)
     return Dataset(bunch.data.astype(float).to_numpy(), target, tuple(bunch.data.columns))
+
+
+def sparse_lasso() -> Dataset:
+    """A stand-in for the paper's Sparse LASSO data: 1,000 records, 1,000 normal features, ten of them active.
+
+    The paper's own array is lost. This one follows its recipe: weights 100·N(0, 1) on the first ten features, and noise
+    with a third of the signal's variance, so that the relative error of the zero model is 0.7407 where the paper has
+    0.7551.
+    """
+    n_records = n_features = 1000
+    weights = np.zeros(n_features)
+    weights[:10] = 100.0 * np.random.default_rng(42).normal(size=10)
+    rng = np.random.default_rng(42)
+    X = rng.normal(size=(n_records, n_features))
+    signal = X @ weights
+    y = signal + np.sqrt(np.mean(signal**2) / 3.0) * rng.normal(size=n_records)
+    return Dataset(X, y, tuple(f"x{j}" for j in range(n_features)))
 
 
 def standardized(X: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -138,7 +138,7 @@ class _PrivateLinearModel(BaseEstimator):
         budget = PrivacyBudget(self.epsilon, 1.0 / n_records**2 if self.delta is None else self.delta)
         noise, choices = randomness(self.random_state)
         solver = DPCD() if self.solver is None else self.solver
-        solver.check(n_features + self.fit_intercept, private=math.isfinite(self.epsilon))
+        solver.check(penalty, n_features + self.fit_intercept, self.fit_intercept, private=math.isfinite(self.epsilon))
         declared = Declared(
             _checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
             _checked_target_bounds(target_bounds),
@@ -150,21 +150,16 @@ class _PrivateLinearModel(BaseEstimator):
         positive_classes: list[int | None] = [None]
         if n_classes:
             positive_classes = [1] if n_classes == 2 else list(range(n_classes))
-        room = curator.gaussian_room / len(positive_classes)
-        solutions: list[Solution] = [
-            solver.solve(
-                curator,
-                Problem(loss, penalty, scales.smoothness, n_features, scales.slope, positive_class),
-                room,
-                choices,
-            )
-            for positive_class in positive_classes
-        ]
+        solutions: list[Solution] = []
+        for positive_class in positive_classes:
+            problem = Problem(loss, penalty, scales.smoothness, n_features, scales.slope, positive_class)
+            parts = len(positive_classes) - len(solutions)
+            solutions.append(solver.solve(curator, problem, parts, choices))
         weights = np.array([solution.weights for solution in solutions])
         coefficients, intercepts = weights[:, :n_features], np.zeros(len(weights))
         if self.fit_intercept:
             intercepts = weights[:, n_features] - coefficients @ scales.center + scales.target_center
-        self.n_iter_ = solutions[0].n_updates // max(1, int(np.count_nonzero(scales.smoothness)))
+        self.n_iter_ = solutions[0].n_passes
         self.privacy_ = PrivacyStatement(
             curator.spent.epsilon(budget.delta),
             budget.delta,

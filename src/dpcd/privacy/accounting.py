@@ -56,7 +56,9 @@ Accounting = Literal["exact", "renyi", "closed-form"]
 Conversion = Literal["tight", "paper"]
 
 #: Rényi orders at which the curves of non-Gaussian mechanisms are kept.
-ORDERS: NDArray[np.float64] = np.concatenate([1.0 + np.geomspace(1e-3, 1.0, 64), np.geomspace(2.0, 1e7, 640)[1:]])
+ORDERS: NDArray[np.float64] = np.concatenate(
+    [1.0 + np.geomspace(1e-3, 1.0, 64)[:-1], np.arange(2.0, 65.0), np.geomspace(64.0, 1e7, 540)[1:]]
+)
 
 #: η·σ² of the lemma above.
 DISCRETIZATION = 171.0

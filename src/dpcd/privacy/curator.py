@@ -74,6 +74,11 @@ class Curator:
         BudgetExceeded
             If the budget has no room for it. Nothing is charged and nothing is read.
         """
+        if any(mechanism.relation != release.relation for release in self._releases):
+            raise ValueError(
+                f"{mechanism.description} is accounted for neighbours that {mechanism.relation}, and what was released "
+                f"before is not: their costs do not add up"
+            )
         cost = mechanism.cost
         after = self._spent + cost
         if not self.budget.admits(after):
@@ -83,7 +88,8 @@ class Curator:
                 f"use more noise, fewer releases or a larger epsilon"
             )
         self._spent = after
-        self._releases.append(Release(mechanism.description, mechanism.count, *mechanism.noise_multipliers, cost))
+        line = mechanism.description, mechanism.count, *mechanism.noise_multipliers, cost, mechanism.relation
+        self._releases.append(Release(*line))
         # Whether an overflow is worth a warning depends on the data, so nobody may see it.
         with np.errstate(all="ignore"):
             return mechanism.run(self._columns, self._noise)

@@ -98,6 +98,123 @@ def descend(  # type: ignore[no-untyped-def]
     return released, values
 
 
+def stochastic_descent(  # type: ignore[no-untyped-def]
+    rows, norms, target, loss, penalty, lattice, members, starts, batch_size, n_penalized, clips, steps, noise, weights
+):
+    """Proximal gradient steps on batches of records, for many settings (a clip and a step size each) side by side.
+
+    `weights` has a column for each setting and is overwritten. A record adds its gradient ℓ'·x, scaled down to norm at
+    most C and rounded to lattice units entry by entry: see the mechanism for the norm of that.
+    """
+    n_columns, n_settings = weights.shape
+    bound = lattice.bound
+    sums = np.zeros((n_columns, n_settings), dtype=np.int64)
+    factors = np.zeros(n_settings)
+    for k in range(starts.shape[0] - 1):
+        if starts[k] == starts[k + 1]:
+            sums[:, :] = 0
+        for position in range(starts[k], starts[k + 1]):
+            i = members[position]
+            norm = norms[i]
+            unit = bound / norm if norm > 0.0 else 0.0
+            factors[:] = 0.0
+            for j in range(n_columns):
+                x = rows[i, j]
+                for c in range(n_settings):
+                    factors[c] += x * weights[j, c]
+            for c in range(n_settings):
+                slope = derivative(loss, target[i], factors[c])
+                length = abs(slope) * norm
+                shortened = unit if slope > 0.0 else -unit
+                # NaN satisfies neither comparison and contributes nothing; nor does a row of zeros, whose slope may be
+                # too large to multiply.
+                whole = slope * (bound / clips[c]) if length <= clips[c] and norm > 0.0 else 0.0
+                factors[c] = shortened if length > clips[c] else whole
+            first = position == starts[k]
+            for j in range(n_columns):
+                x = rows[i, j]
+                if first:
+                    for c in range(n_settings):
+                        sums[j, c] = encode(lattice, factors[c], x)
+                else:
+                    for c in range(n_settings):
+                        sums[j, c] += encode(lattice, factors[c], x)
+        for j in range(n_columns):
+            for c in range(n_settings):
+                gradient = (sums[j, c] + noise[k, j]) * (clips[c] / (bound * batch_size))
+                value = weights[j, c] - steps[c] * gradient
+                weights[j, c] = prox(penalty, value, steps[c], j) if j < n_penalized else value
+
+
+def dual_descent(  # type: ignore[no-untyped-def]
+    rows,
+    norms,
+    target,
+    loss,
+    lattice,
+    members,
+    starts,
+    lot_size,
+    strength,
+    clips,
+    dual_noise,
+    noise,
+    dual,
+    drift,
+    total,
+):
+    """Dual coordinate updates on lots of records (rows of norm at most 1), for many clips side by side.
+
+    The weights are v/strength with v = Σ α_i x_i and strength = λn. In a lot, record i moves α_i to the maximum of its
+    own part of the dual, whose quadratic term is multiplied by the size of the lot because all its records move at
+    once. What leaves a step are the noisy increments of all α and of v, accumulated in lattice units: α_i is
+    dual[i] + drift[i] (the noise, the same for all settings), v is total; all three are overwritten.
+    """
+    n_columns, n_settings = total.shape
+    bound = lattice.bound
+    z, low, high = np.zeros(n_settings), np.zeros(n_settings), np.zeros(n_settings)
+    alpha, unit = np.zeros(n_settings), clips / bound
+    sums = np.zeros((n_columns, n_settings), dtype=np.int64)
+    for k in range(starts.shape[0] - 1):
+        sums[:, :] = 0
+        for position in range(starts[k], starts[k + 1]):
+            i = members[position]
+            y = target[i]
+            spread = lot_size * norms[i] ** 2 / strength
+            z[:] = 0.0
+            for j in range(n_columns):
+                x = rows[i, j] / strength
+                for c in range(n_settings):
+                    z[c] += x * (total[j, c] * unit[c])
+            # The maximum is where α + δ + ℓ'(z + spread·δ) = 0. The left side grows with slope at least 1, so the root
+            # lies between 0 and minus its value at 0, and a move longer than the clip need not be found.
+            for c in range(n_settings):
+                alpha[c] = (dual[i, c] + drift[i]) * unit[c]
+                gap = alpha[c] + derivative(loss, y, z[c])
+                low[c] = max(min(0.0, -gap), -clips[c])
+                high[c] = min(max(0.0, -gap), clips[c])
+            for _ in range(40):
+                for c in range(n_settings):
+                    middle = 0.5 * (low[c] + high[c])
+                    above = alpha[c] + middle + derivative(loss, y, z[c] + spread * middle) > 0.0
+                    high[c] = middle if above else high[c]
+                    low[c] = low[c] if above else middle
+            for c in range(n_settings):
+                move = 0.5 * (low[c] + high[c]) / unit[c]
+                # Whatever the arithmetic above did, a move is a number of at most the bound; NaN is none.
+                z[c] = move if abs(move) <= bound else 0.0
+                dual[i, c] += encode(lattice, z[c], 1.0)
+            for j in range(n_columns):
+                x = rows[i, j]
+                for c in range(n_settings):
+                    sums[j, c] += encode(lattice, z[c], x)
+        for i in range(drift.shape[0]):
+            drift[i] += dual_noise[k, i]
+        for j in range(n_columns):
+            for c in range(n_settings):
+                total[j, c] += sums[j, c] + noise[k, j]
+
+
 def square_sum(column, scale, lattice):  # type: ignore[no-untyped-def]
     """Sum over the column of (x·scale)² as an integer in [0, bound] for each record."""
     total = encode(lattice, 0.0, 1.0)

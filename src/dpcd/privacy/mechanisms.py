@@ -23,6 +23,7 @@ from dpcd.privacy import kernels
 from dpcd.privacy.accounting import SMALLEST_SCALE, PrivacyCost
 from dpcd.privacy.kernels import BUCKETS, Lattice, Unclipped
 from dpcd.privacy.noise import NoiseSource
+from dpcd.privacy.statement import REPLACE_ONE
 
 Floats = NDArray[np.float64]
 
@@ -52,6 +53,26 @@ class Columns:
         """Number of records, which is public."""
         return int(self.features.shape[0])
 
+    def signed_target(self, positive_class: int | None) -> Floats:
+        """+1 for one class and −1 for the others; the target as it is for None."""
+        return self.target if positive_class is None else np.where(self.target == positive_class, 1.0, -1.0)
+
+    def bounded_rows(self, largest_norm: float = math.inf) -> tuple[Floats, Floats]:
+        """Row-ordered copy of the features, and the rows' l2 norms.
+
+        Rows longer than `largest_norm` are scaled down to it. A row whose norm is no ordinary number (not finite, or
+        so small that dividing by it would overflow) becomes zero: whatever a record holds, its norm is what is said.
+        """
+        rows = np.array(self.features, order="C")
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        odd = ~((norms > 1e-150) & (norms < 1e150))
+        rows[odd] = 0.0
+        norms[odd] = 0.0
+        long = norms > largest_norm
+        rows[long] *= (largest_norm / norms[long])[:, None]
+        norms[long] = largest_norm
+        return rows, norms
+
 
 class Mechanism(Protocol):
     """Something that may be released about the data, at a price."""
@@ -67,6 +88,10 @@ class Mechanism(Protocol):
     @property
     def noise_multipliers(self) -> tuple[float, float]:
         """Smallest and largest noise, relative to the sensitivity."""
+
+    @property
+    def relation(self) -> str:
+        """Neighbouring relation under which the cost holds."""
 
     @property
     def cost(self) -> PrivacyCost:
@@ -93,7 +118,7 @@ def lattice(n_records: int, smallest: float, largest: float) -> Lattice:
     return Lattice(bound)
 
 
-def _check_multipliers(values: Any) -> None:
+def check_multipliers(values: Any) -> None:
     """Refuse noise multipliers that are no numbers ≥ 0: their cost would not match their noise."""
     values = np.asarray(values, dtype=np.float64)
     if not (values.size and np.all(values >= 0.0) and np.all(np.isfinite(values))):
@@ -139,9 +164,10 @@ class CoordinateUpdates:
     positive_class: int | None = None
 
     description = "coordinate updates"
+    relation = REPLACE_ONE
 
     def __post_init__(self) -> None:
-        _check_multipliers(self.noise_multiplier)
+        check_multipliers(self.noise_multiplier)
         used = np.unique(self.coordinates)
         if used.size and not (used[0] >= 0 and used[-1] < len(self.start)):
             raise ValueError(f"coordinates must lie in 0 … {len(self.start) - 1}")
@@ -187,13 +213,10 @@ class CoordinateUpdates:
             encoder = Unclipped()
             encoding, decoding = np.ones(len(self.start)), np.full(len(self.start), 1.0 / data.n_records)
             draws = np.zeros(self.count)
-        target = data.target
-        if self.positive_class is not None:
-            target = np.where(target == self.positive_class, 1.0, -1.0)
         kernel = compiled(kernels.descend, type(self.loss), type(self.penalty), encoder.__class__)
         return kernel(  # type: ignore[no-any-return]
             data.features,
-            target,
+            data.signed_target(self.positive_class),
             self.loss,
             self.penalty,
             encoder,
@@ -261,11 +284,12 @@ class SecondMoments(_ClippedSquares):
     noise_multiplier: float
 
     description = "second moments"
+    relation = REPLACE_ONE
     count = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_multipliers(self.noise_multiplier)
+        check_multipliers(self.noise_multiplier)
 
     @property
     def noise_multipliers(self) -> tuple[float, float]:
@@ -303,6 +327,7 @@ class LaplaceSecondMoments(_ClippedSquares):
     epsilon: float
 
     description = "second moments (Laplace)"
+    relation = REPLACE_ONE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -354,10 +379,11 @@ class DyadicCounts:
     noise_multiplier: float
 
     description = "histograms of magnitudes"
+    relation = REPLACE_ONE
     count = 1
 
     def __post_init__(self) -> None:
-        _check_multipliers(self.noise_multiplier)
+        check_multipliers(self.noise_multiplier)
         if self.size < 1:
             raise ValueError("there must be a column to count")
 

@@ -8,6 +8,7 @@ tests; whoever knows the seed can subtract it, so a fit made with it is not priv
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +34,9 @@ class NoiseSource(Protocol):
     def laplace(self, scale: float, size: int) -> Integers:
         """`size` independent draws of the discrete Laplace law of parameter `scale` (zeros if it is 0)."""
 
+    def generator(self) -> np.random.Generator:
+        """A generator for secret choices, such as which records are in a batch."""
+
 
 def _checked(scale: float, size: int) -> bool:
     """Whether there is noise to draw; refuses scales that are not numbers."""
@@ -54,6 +58,10 @@ class SecureNoise:
     def laplace(self, scale: float, size: int) -> Integers:
         """Discrete Laplace integers."""
         return self._draw("make_laplace", "l1_distance", scale, size)
+
+    def generator(self) -> np.random.Generator:
+        """Seeded with 256 bits from the operating system. Its output is never released, only what noise hides of it."""
+        return np.random.Generator(np.random.PCG64DXSM(secrets.randbits(256)))
 
     @staticmethod
     def _draw(constructor: str, metric: str, scale: float, size: int) -> Integers:
@@ -89,6 +97,10 @@ class SeededNoise:
         if not _checked(scale, size):
             return np.zeros(size, dtype=np.int64)
         return np.rint(self._generator.laplace(0.0, scale, size)).astype(np.int64)
+
+    def generator(self) -> np.random.Generator:
+        """The next of the generator's own children."""
+        return self._generator.spawn(1)[0]
 
 
 def randomness(random_state: Any) -> tuple[NoiseSource, np.random.Generator]:

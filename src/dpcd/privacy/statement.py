@@ -9,8 +9,10 @@ from typing import Any
 
 from dpcd.privacy.accounting import PrivacyCost
 
-#: The neighbouring relation of every guarantee in this library.
-RELATION = "replace one record"
+#: The neighbouring relation of the guarantees of this library.
+REPLACE_ONE = "replace one record"
+#: The relation of Poisson sampling, which the DP-CD paper used for its rivals; for reproduction only.
+ADD_OR_REMOVE = "add or remove one record"
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Release:
     smallest_noise_multiplier: float
     largest_noise_multiplier: float
     cost: PrivacyCost
+    relation: str = REPLACE_ONE
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values. A Rényi curve is written out only where it does not follow from a pure ε."""
@@ -43,8 +46,6 @@ class PrivacyStatement:
         The guarantee: everything released is (ε, δ)-differentially private. ε is what was really spent.
     budget_epsilon
         The ε that was asked for.
-    relation
-        Which data sets are neighbours.
     releases
         What was released, how often, with how much noise and at what cost, in order.
     assumptions
@@ -62,12 +63,16 @@ class PrivacyStatement:
     assumptions: tuple[str, ...]
     noise: str
     version: str
-    relation: str = RELATION
 
     @property
     def cost(self) -> PrivacyCost:
         """The releases' costs, composed."""
         return sum((release.cost for release in self.releases), PrivacyCost())
+
+    @property
+    def relation(self) -> str:
+        """Which data sets are neighbours; the curator sees to it that all releases agree."""
+        return self.releases[0].relation if self.releases else REPLACE_ONE
 
     @property
     def mu(self) -> float:
@@ -76,7 +81,11 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain Python values; infinities are the string ``"inf"``, as JSON has none."""
-        fields = asdict(self) | {"mu": self.mu, "releases": [release.to_dict() for release in self.releases]}
+        fields = asdict(self) | {
+            "mu": self.mu,
+            "relation": self.relation,
+            "releases": [release.to_dict() for release in self.releases],
+        }
         plain: dict[str, Any] = _plain(fields)
         return plain
 

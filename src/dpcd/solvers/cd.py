@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.mechanisms import CoordinateUpdates
 from dpcd.solvers.problem import Floats, Problem, Solution
@@ -50,6 +51,9 @@ class DPCD:
         loop's iterates.
     n_loops
         Outer loops (T in the paper) for ``average="periodic"``; the passes are divided among them.
+    noise_multiplier
+        Noise over sensitivity of every update, to reproduce somebody else's calibration; a budget that it does not
+        fit is still refused. None: the least that the budget allows.
 
     Notes
     -----
@@ -62,6 +66,7 @@ class DPCD:
     order: Literal["permuted", "random", "cyclic"] = "permuted"
     average: Literal["tail", "last", "periodic"] = "tail"
     n_loops: int = 1
+    noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:
         if self.n_passes is not None and (self.n_passes < 1 or self.n_passes != int(self.n_passes)):
@@ -76,6 +81,8 @@ class DPCD:
             raise ValueError(f"average must be 'tail', 'last' or 'periodic', got {self.average!r}")
         if self.n_loops < 1 or self.n_loops != int(self.n_loops):
             raise ValueError(f"n_loops must be a whole number of at least 1, got {self.n_loops!r}")
+        if self.noise_multiplier is not None and not 0.0 <= self.noise_multiplier < math.inf:
+            raise ValueError(f"noise_multiplier must be a finite number of at least 0, got {self.noise_multiplier!r}")
         if self.n_loops > 1 and self.average != "periodic":
             raise ValueError("n_loops > 1 needs average='periodic', the only scheme that restarts")
 
@@ -84,7 +91,7 @@ class DPCD:
         """A clip that is not declared is set from the slope."""
         return self.clip is None
 
-    def check(self, n_columns: int, private: bool) -> None:
+    def check(self, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if a clip has the wrong shape, or is infinite where there is privacy to protect."""
         clip = np.asarray(np.nan if self.clip is None else self.clip, dtype=float)
         if clip.ndim and clip.shape != (n_columns,):
@@ -100,17 +107,21 @@ class DPCD:
         if np.isinf(clip).any() and not np.isinf(clip).all():
             raise ValueError("clip must be finite for all columns or infinite for all")
 
-    def solve(self, curator: Curator, problem: Problem, mu_squared: float, choices: np.random.Generator) -> Solution:
-        """Spend at most μ² on coordinate updates."""
+    def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
+        """Spend one of `parts` equal parts of what is left on coordinate updates."""
+        # Not needed, and slow to find beside releases that are not Gaussian, where the user settles everything.
+        settled = self.n_passes is not None and self.noise_multiplier is not None
+        mu_squared = math.nan if settled else curator.gaussian_room / parts
         weights = np.zeros(curator.n_columns)
         active = np.flatnonzero(problem.smoothness > 0.0)
         n_passes, step_size = self._horizon(curator.n_records, len(active), mu_squared)
         if n_passes == 0 or len(active) == 0:
-            return Solution(weights, 0)
+            return Solution(weights, 0, weights[None, :])
         clip = self._thresholds(problem, active)
         coordinates = self._coordinates(active, n_passes, choices)
         steps = np.divide(step_size, problem.smoothness, out=np.zeros_like(weights), where=problem.smoothness > 0.0)
         noise_multiplier = self._noise_multipliers(problem.smoothness, clip, coordinates, mu_squared)
+        path = []
         for loop in np.array_split(coordinates, min(self.n_loops, len(coordinates))):
             updates = CoordinateUpdates(
                 problem.loss,
@@ -124,8 +135,9 @@ class DPCD:
                 problem.positive_class,
             )
             _, values = curator.release(updates)
-            weights = self._averaged(weights, loop, values)
-        return Solution(weights, len(coordinates))
+            path.append(_path(weights, loop, values, len(active)))
+            weights = path[-1][-1] if self.average == "last" else self._averaged(weights, loop, values)
+        return Solution(weights, n_passes, np.concatenate(path))
 
     def _horizon(self, n_records: int, n_active: int, mu_squared: float) -> tuple[int, float]:
         """Passes and step size, from public numbers."""
@@ -166,6 +178,8 @@ class DPCD:
         a_j times, Σ_j σ_j²/M_j is least, at equal cost, for z_j² ∝ sqrt(a_j M_j)/C_j.
         """
         multipliers = np.zeros_like(clip)
+        if self.noise_multiplier is not None:
+            return np.full_like(clip, self.noise_multiplier)
         if math.isinf(mu_squared):
             return multipliers
         if mu_squared <= 0.0:
@@ -179,17 +193,27 @@ class DPCD:
         return multipliers
 
     def _averaged(self, start: Floats, coordinates: NDArray[np.int64], values: Floats) -> Floats:
-        """Average of the iterates: of all of them, of the last quarter, or the last one.
+        """Average of the iterates: of all of them, or of the last quarter.
 
         An update's change stays in every later iterate, so it is weighted by the share of the averaged iterates that
         come after it.
         """
         total = len(coordinates)
-        averaged = {"periodic": total, "tail": math.ceil(total / 4), "last": 1}[self.average]
-        weights = np.array(start)
-        current = np.array(start)
-        share = np.minimum(total - np.arange(total), averaged) / averaged
-        for j, value, part in zip(coordinates.tolist(), values.tolist(), share.tolist(), strict=True):
-            weights[j] += part * (value - current[j])
-            current[j] = value
-        return weights if averaged > 1 else current
+        averaged = total if self.average == "periodic" else math.ceil(total / 4)
+        # Updates of the same coordinate side by side, in their order: each changes what the one before it left.
+        order = np.argsort(coordinates, kind="stable")
+        before = np.concatenate([[0.0], values[order][:-1]])
+        firsts = np.flatnonzero(np.diff(coordinates[order], prepend=-1))
+        before[firsts] = start[coordinates[order][firsts]]
+        share = np.minimum(total - order, averaged) / averaged
+        return start + np.bincount(coordinates[order], share * (values[order] - before), minlength=len(start))
+
+
+def _path(start: Floats, coordinates: NDArray[np.int64], values: Floats, every: int) -> Floats:
+    """The iterates after every so many updates, and the last."""
+    points, current = [], np.array(start)
+    for first in range(0, len(coordinates), every):
+        # Where a coordinate comes up twice the last value stays.
+        current[coordinates[first : first + every]] = values[first : first + every]
+        points.append(current.copy())
+    return np.array(points)

@@ -43,10 +43,14 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The weights a solver found, and how many updates it took."""
+    """The weights a solver found, after how many passes over the data, and how it got there.
+
+    `path` holds the weights after each pass, for experiments; it is as private as the weights themselves.
+    """
 
     weights: Floats
-    n_updates: int
+    n_passes: int
+    path: Floats
 
 
 class Solver(Protocol):
@@ -56,8 +60,8 @@ class Solver(Protocol):
     def needs_slope(self) -> bool:
         """Whether `Problem.slope` must be known."""
 
-    def check(self, n_columns: int, private: bool) -> None:
-        """Raise if the solver cannot work on this many columns (with the intercept), before anything is charged."""
+    def check(self, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if the solver cannot work with this (columns count the intercept), before anything is charged."""
 
-    def solve(self, curator: Curator, problem: Problem, mu_squared: float, choices: np.random.Generator) -> Solution:
-        """Spend at most μ² (infinite: no noise); public random choices come from `choices`."""
+    def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
+        """Spend one of `parts` equal parts of what is left; public random choices come from `choices`."""

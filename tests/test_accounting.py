@@ -189,6 +189,21 @@ def test_bad_epsilon(epsilon):
         noise_multiplier(epsilon, 1e-6, 1)
 
 
+@pytest.mark.parametrize("epsilon", [1e-12, 1e9])
+def test_impossible_budgets(epsilon):
+    with pytest.raises(ValueError, match=r"epsilon must lie between 1e-08 .* and 100000"):
+        PrivacyBudget(epsilon, 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-3, 1e5])
+@pytest.mark.parametrize("delta", [1e-300, 1e-6, 0.9])
+def test_extreme_budgets_have_room_and_keep_to_it(epsilon, delta):
+    budget = PrivacyBudget(epsilon, delta)
+    room = budget.gaussian_room()
+    assert room > 0.0
+    assert budget.admits(PrivacyCost(room, discretization=2e-10))
+
+
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan, "x", None])
 def test_bad_delta(delta):
     with pytest.raises(ValueError, match="delta must lie strictly between 0 and 1"):

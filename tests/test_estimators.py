@@ -334,6 +334,7 @@ class TestBadInput:
         [
             ({"epsilon": 0.0}, "epsilon must be a positive number"),
             ({"epsilon": "high"}, "epsilon must be a positive number"),
+            ({"epsilon": 1e-12}, "epsilon must lie between"),
             ({"delta": 0.0}, "delta must lie"),
             ({"delta": 1.0}, "delta must lie"),
             ({"alpha": -1.0}, "alpha must be"),

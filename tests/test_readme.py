@@ -25,8 +25,11 @@ def test_readme_example_prints_the_statement_it_shows(capsys):
         assert line in shown, line
 
 
-def test_readme_doctests():
-    assert doctest.testfile(str(ROOT / "README.md"), module_relative=False).failed == 0
+@pytest.mark.parametrize("document", ["README.md", "docs/theory.md"])
+def test_doctests(document):
+    results = doctest.testfile(str(ROOT / document), module_relative=False)
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 def test_the_loss_of_the_contributing_guide_is_a_loss(rng):
@@ -42,7 +45,7 @@ def test_the_loss_of_the_contributing_guide_is_a_loss(rng):
     assert np.mean(y <= model.predict(X)) == pytest.approx(0.9, abs=0.05)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/theory.md"])
 def test_links_lead_somewhere(document):
     path = ROOT / document
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):

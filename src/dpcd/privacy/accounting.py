@@ -344,14 +344,23 @@ def noise_multiplier(epsilon: float, delta: float, releases: int, accounting: Ac
     raise ValueError(f"accounting must be 'exact', 'renyi' or 'closed-form', got {accounting!r}")
 
 
+#: Finite budgets outside are refused: below, the reserve for discrete noise would be all of it; above, noise would be
+#: finer than the lattice.
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-8, 1e5
+
+
 def check_epsilon(epsilon: float) -> None:
-    """Raise unless ε is a positive number (or infinite)."""
-    if not (
-        isinstance(epsilon, (int, float, np.integer, np.floating)) and not isinstance(epsilon, bool) and epsilon > 0
-    ):
+    """Raise unless ε is a positive number in the range that can be accounted for, or infinite."""
+    number = isinstance(epsilon, (int, float, np.integer, np.floating)) and not isinstance(epsilon, bool)
+    if not (number and epsilon > 0):
         raise ValueError(
             f"epsilon must be a positive number (smaller is more private; 1 is common, math.inf switches privacy "
             f"off), got {epsilon!r}"
+        )
+    if math.isfinite(epsilon) and not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise ValueError(
+            f"epsilon must lie between {SMALLEST_EPSILON:g} (below, nothing but noise can be released) and "
+            f"{LARGEST_EPSILON:g} (above, use math.inf: there is no privacy left), got {epsilon!r}"
         )
 
 

@@ -356,7 +356,8 @@ class LaplaceSecondMoments(_ClippedSquares):
     def run(self, data: Columns, noise: NoiseSource) -> Floats:
         """Noisy means."""
         scale = self.size / self.epsilon
-        encoder = lattice(data.n_records, scale, scale)
+        # Discrete Laplace noise is exactly private at any scale, so there is no smallest one.
+        encoder = lattice(data.n_records, 0.0, scale)
         draws = noise.laplace(scale * encoder.bound, self.size)
         sums = self._sums(data, encoder) + draws
         return sums / (encoder.bound * data.n_records)

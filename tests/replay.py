@@ -1,0 +1,178 @@
+"""Record a run, replay it on a neighbouring data set, and check everything the privacy argument rests on.
+
+A run is private if (1) what is asked of the data depends on earlier answers alone and (2) each answer's input moves by
+no more than the declared sensitivity when one record is replaced. So: record the answers on a data set D; let the same
+code run on a neighbour D' while a curator hands it the recorded answers, and see that it asks the very same questions;
+then put each question to both data sets without noise, and see that the inputs differ by no more than the noise covers.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from dpcd.privacy import Curator, PrivacyCost
+from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
+from dpcd.privacy.stochastic import DualSteps, GradientSteps
+
+
+class NoNoise:
+    """Zeros, and a memory of the scales that were asked for; secret choices from a fixed seed."""
+
+    description = "none"
+    private = False
+
+    def __init__(self, seed=0):
+        self.scales = []
+        self._seed = seed
+
+    def gaussian(self, scale, size):
+        self.scales.append(scale)
+        return np.zeros(size, dtype=np.int64)
+
+    def laplace(self, scale, size):
+        return self.gaussian(scale, size)
+
+    def generator(self):
+        return np.random.default_rng(self._seed)
+
+
+class KeepingNoise:
+    """Passes another source's noise on and keeps all of it."""
+
+    description, private = "kept", False
+
+    def __init__(self, source):
+        self._source = source
+        self.drawn = []
+
+    def gaussian(self, scale, size):
+        self.drawn.append(self._source.gaussian(scale, size))
+        return self.drawn[-1]
+
+    def laplace(self, scale, size):
+        self.drawn.append(self._source.laplace(scale, size))
+        return self.drawn[-1]
+
+    def generator(self):
+        return self._source.generator()
+
+
+class RecordingCurator(Curator):
+    """Remembers every mechanism and its answer."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.tape = []
+
+    def release(self, mechanism):
+        answer = super().release(mechanism)
+        self.tape.append((mechanism, answer))
+        return answer
+
+
+class ReplayingCurator(Curator):
+    """Answers from a tape, after checking that the question is the recorded one."""
+
+    def __init__(self, tape, *args):
+        super().__init__(*args)
+        self._tape = list(tape)
+        self._answered = 0
+
+    @property
+    def finished(self):
+        return self._answered == len(self._tape)
+
+    def release(self, mechanism):
+        assert self._answered < len(self._tape), "the neighbour is asked more questions"
+        recorded, answer = self._tape[self._answered]
+        self._answered += 1
+        assert type(mechanism) is type(recorded), "the neighbour is asked other questions"
+        for field in dataclasses.fields(recorded):
+            ours, theirs = getattr(mechanism, field.name), getattr(recorded, field.name)
+            assert _same(ours, theirs), f"{type(recorded).__name__}.{field.name} depends on the data"
+        # The curator's books must run along, as solvers ask it what is left.
+        self._spent = self._spent + mechanism.cost
+        return answer
+
+
+def _same(a, b):
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, tuple):
+        return type(a) is type(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    return a == b
+
+
+def questions(mechanism, answer):
+    """Split a mechanism into its single releases, as mechanisms of one release each."""
+    if isinstance(mechanism, CoordinateUpdates):
+        weights = np.array(mechanism.start)
+        _, values = answer
+        for j, value in zip(mechanism.coordinates, values, strict=True):
+            yield dataclasses.replace(mechanism, coordinates=np.array([j]), start=weights.copy())
+            weights[j] = value
+    elif isinstance(mechanism, GradientSteps):
+        for start in [mechanism.start, *answer[:-1]]:
+            yield dataclasses.replace(mechanism, count=1, every=1, start=np.array(start))
+    else:
+        yield mechanism
+
+
+def noiseless(question, columns, seed=0):
+    """What a release is made of before the noise, in lattice units, and the scale of its noise."""
+    noise = NoNoise(seed)
+    with np.errstate(all="ignore"):
+        answer = question.run(columns, noise)
+    n = columns.n_records
+    if isinstance(question, CoordinateUpdates):
+        return np.asarray(answer[0], dtype=float), noise.scales[0]
+    if isinstance(question, SecondMoments | LaplaceSecondMoments):
+        scale = question.noise_multipliers[0] * (
+            math.sqrt(question.size) if isinstance(question, SecondMoments) else 1.0
+        )
+        smallest = scale if isinstance(question, SecondMoments) else 0.0
+        return answer * n * lattice(n, smallest, scale).bound, noise.scales[0]
+    if isinstance(question, DyadicCounts):
+        return answer.ravel() * lattice(n, question.noise_level, question.noise_level).bound, noise.scales[0]
+    if isinstance(question, GradientSteps):
+        scale = question.noise_multiplier * question.sampling.sensitivity
+        unit = lattice(n, scale, scale).bound * question.sampling.mean_size / (question.clip * question.step)
+        return (question.start - answer[0]) * unit, noise.scales[0]
+    raise NotImplementedError(type(question).__name__)
+
+
+def check_sensitivity(tape, columns, neighbour):
+    """Each input moves by at most noise scale / noise multiplier between neighbours; returns how close it came."""
+    closest = 0.0
+    for mechanism, answer in tape:
+        if isinstance(mechanism, DualSteps):
+            continue  # its state is internal to a run; test_stochastic searches its steps
+        multipliers = mechanism.noise_multipliers
+        for question in questions(mechanism, answer):
+            (ours, scale), (theirs, same_scale) = noiseless(question, columns), noiseless(question, neighbour)
+            assert scale == same_scale, "the scale of the noise depends on the data"
+            allowed = scale / question.noise_multipliers[0]
+            order = 1 if isinstance(question, LaplaceSecondMoments) else 2
+            if order == 1:
+                # p coordinates of sensitivity B each, at ε/p each.
+                moved = np.max(np.abs(ours - theirs))
+            else:
+                moved = np.linalg.norm(ours - theirs)
+            # Gradient steps are read back from weights, in floating point.
+            slack = 1e-6 if isinstance(question, GradientSteps) else 1e-12
+            assert moved <= allowed * (1 + slack), (
+                f"{type(question).__name__} moved by {moved / allowed:.3f} of its sensitivity"
+            )
+            closest = max(closest, moved / allowed)
+        assert multipliers[0] <= multipliers[1]
+    return closest
+
+
+def check_books(tape, curator, drawn):
+    """The cost charged is that of the releases made, and no noise is drawn twice."""
+    charged = sum((mechanism.cost for mechanism, _ in tape), PrivacyCost())
+    assert curator.spent == charged
+    assert [release.count for release in curator.releases] == [mechanism.count for mechanism, _ in tape]
+    integers = np.concatenate([d.ravel() for d in drawn]) if drawn else np.zeros(0)
+    assert len(np.unique(integers)) == len(integers), "a noise value came up twice"

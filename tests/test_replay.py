@@ -1,0 +1,133 @@
+"""Record and replay of every solver with every loss and every penalty: see replay.py."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpcd.penalties import L2
+from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
+from dpcd.solvers import DPCD, DPSCD, DPSGD, GaussianSmoothness, LaplaceSmoothness, Problem
+from dpcd.solvers.scales import Declared, prepare
+from problems import LOSSES, PENALTIES, name, simulate
+from replay import KeepingNoise, RecordingCurator, ReplayingCurator, check_books, check_sensitivity
+
+SOLVERS = [
+    DPCD(n_passes=3),
+    DPCD(n_passes=4, clip=1.0, order="random", average="periodic", n_loops=2),
+    DPCD(n_passes=2, clip=[0.1, 1.0, 3.0, 0.5], order="cyclic", average="last"),
+    DPSGD(n_passes=2, batch_size=5, clip=1.0),
+    DPSGD(n_passes=1, batch_size=60),
+    DPSCD(row_norm=5.0, n_passes=2, lot_size=10),
+]
+BUDGET = PrivacyBudget(2.0, 1e-4)
+
+
+def ids(value):
+    return f"{type(value).__name__}{SOLVERS.index(value)}" if value in SOLVERS else name(value)
+
+
+def neighbours(loss, rng, n=60):
+    X, y = simulate(loss, n, 3, rng)
+    other_X, other_y = X.copy(), y.copy()
+    # A record as unlike the one it replaces as can be.
+    other_X[7] = [1e6, -1e308, 5e-324]
+    other_y[7] = -y[7] if abs(y[7]) == 1.0 else 1e9
+    return (X, y), (other_X, other_y)
+
+
+def run(curator, solver, loss, penalty, smoothness, bounds):
+    """What an estimator does between the curator and the model."""
+    declared = Declared(bounds, None, smoothness)
+    scales = prepare(curator, loss, declared, 3, intercept=True, needs_slope=solver.needs_slope)
+    n_penalized = 4 if isinstance(solver, DPSCD) else 3
+    problem = Problem(loss, penalty, scales.smoothness, n_penalized, scales.slope)
+    return solver.solve(curator, problem, 1, np.random.default_rng(5)).weights
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=ids)
+@pytest.mark.parametrize("loss", LOSSES, ids=name)
+@pytest.mark.parametrize("penalty", PENALTIES, ids=name)
+def test_record_and_replay(solver, loss, penalty, rng):
+    if isinstance(solver, DPSCD) and not isinstance(penalty, L2):
+        pytest.skip("DP-SCD takes the l2 penalty only, and says so")
+    (X, y), (other_X, other_y) = neighbours(loss, rng)
+    for smoothness, bounds in (
+        (GaussianSmoothness(), (np.full(3, -20.0), np.full(3, 20.0))),
+        (np.ones(3), None),
+    ):
+        noise = KeepingNoise(SeededNoise(np.random.default_rng(2)))
+        recorder = RecordingCurator(Columns.copy_of(X, y, True), BUDGET, noise)
+        weights = run(recorder, solver, loss, penalty, smoothness, bounds)
+        assert recorder.budget.admits(recorder.spent)
+        check_books(recorder.tape, recorder, noise.drawn)
+        neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), BUDGET, noise)
+        assert np.array_equal(run(neighbour, solver, loss, penalty, smoothness, bounds), weights, equal_nan=True)
+        assert neighbour.finished, "the neighbour is asked fewer questions"
+        check_sensitivity(recorder.tape, recorder._columns, neighbour._columns)
+
+
+@pytest.mark.parametrize("smoothness", [GaussianSmoothness(), LaplaceSmoothness(0.2)], ids=name)
+def test_learnt_ranges_replay(smoothness, rng):
+    (X, y), (other_X, other_y) = neighbours(LOSSES[0], rng, n=3000)
+    noise = KeepingNoise(SeededNoise(np.random.default_rng(2)))
+    recorder = RecordingCurator(Columns.copy_of(X, y, True), BUDGET, noise)
+    weights = run(recorder, DPCD(n_passes=2), LOSSES[0], L2(0.1), smoothness, None)
+    assert next(type(mechanism).__name__ for mechanism, _ in recorder.tape) == "DyadicCounts"
+    assert len(recorder.tape) == 3
+    check_books(recorder.tape, recorder, noise.drawn)
+    neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), BUDGET, noise)
+    assert np.array_equal(run(neighbour, DPCD(n_passes=2), LOSSES[0], L2(0.1), smoothness, None), weights)
+    check_sensitivity(recorder.tape, recorder._columns, neighbour._columns)
+
+
+class TestTheHarnessCatches:
+    """Deliberately broken twins of the solver and its mechanism."""
+
+    def tape(self, rng, solver):
+        (X, y), (other_X, other_y) = neighbours(LOSSES[0], rng)
+        noise = KeepingNoise(SeededNoise(np.random.default_rng(2)))
+        recorder = RecordingCurator(Columns.copy_of(X, y, True), BUDGET, noise)
+        run(recorder, solver, LOSSES[0], L2(0.1), np.ones(3), None)
+        return recorder, noise, Columns.copy_of(other_X, other_y, True)
+
+    def test_a_step_that_looks_at_the_data(self, rng):
+        class Peeking(DPCD):
+            def solve(self, curator, problem, parts, choices):
+                step = 1.0 / (1.0 + float(np.abs(curator._columns.target).max()))
+                return DPCD(n_passes=2, clip=1.0, step_size=step).solve(curator, problem, parts, choices)
+
+        solver = Peeking(n_passes=2, clip=1.0)
+        recorder, noise, neighbour = self.tape(rng, solver)
+        replaying = ReplayingCurator(recorder.tape, neighbour, BUDGET, noise)
+        with pytest.raises(AssertionError, match="steps depends on the data"):
+            run(replaying, solver, LOSSES[0], L2(0.1), np.ones(3), None)
+
+    def test_noise_made_for_half_the_sensitivity(self, rng):
+        recorder, _, neighbour = self.tape(rng, DPCD(n_passes=2, clip=1.0))
+        ((mechanism, answer),) = recorder.tape
+
+        class Halved(type(mechanism)):
+            def _draw(self, noise, sensitivity):
+                return super()._draw(noise, sensitivity / 4.0)
+
+        fields = {name: getattr(mechanism, name) for name in mechanism.__dataclass_fields__}
+        with pytest.raises(AssertionError, match="of its sensitivity"):
+            check_sensitivity([(Halved(**fields), answer)], recorder._columns, neighbour)
+
+    def test_noise_that_is_reused(self, rng):
+        recorder, noise, _ = self.tape(rng, DPCD(n_passes=2, clip=1.0))
+        with pytest.raises(AssertionError, match="came up twice"):
+            check_books(recorder.tape, recorder, noise.drawn + noise.drawn[:1])
+
+    def test_a_release_that_was_not_charged(self, rng):
+        recorder, noise, _ = self.tape(rng, DPCD(n_passes=2, clip=1.0))
+        with pytest.raises(AssertionError):
+            check_books(recorder.tape * 2, recorder, noise.drawn)
+
+    def test_the_sensitivity_is_used_to_the_full(self, rng):
+        """The check has teeth: an honest run comes close to what it allows."""
+        recorder, _, neighbour = self.tape(rng, DPCD(n_passes=2, clip=1e-3))
+        closest = check_sensitivity(recorder.tape, recorder._columns, neighbour)
+        assert 0.9 < closest <= 1.0 + 1e-12
+        assert math.isfinite(closest)

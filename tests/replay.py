@@ -11,30 +11,10 @@ import math
 
 import numpy as np
 
+from dpcd.audit import NoNoise, single_updates
 from dpcd.privacy import Curator, PrivacyCost
 from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
 from dpcd.privacy.stochastic import DualSteps, GradientSteps
-
-
-class NoNoise:
-    """Zeros, and a memory of the scales that were asked for; secret choices from a fixed seed."""
-
-    description = "none"
-    private = False
-
-    def __init__(self, seed=0):
-        self.scales = []
-        self._seed = seed
-
-    def gaussian(self, scale, size):
-        self.scales.append(scale)
-        return np.zeros(size, dtype=np.int64)
-
-    def laplace(self, scale, size):
-        return self.gaussian(scale, size)
-
-    def generator(self):
-        return np.random.default_rng(self._seed)
 
 
 class KeepingNoise:
@@ -107,11 +87,7 @@ def _same(a, b):
 def questions(mechanism, answer):
     """Split a mechanism into its single releases, as mechanisms of one release each."""
     if isinstance(mechanism, CoordinateUpdates):
-        weights = np.array(mechanism.start)
-        _, values = answer
-        for j, value in zip(mechanism.coordinates, values, strict=True):
-            yield dataclasses.replace(mechanism, coordinates=np.array([j]), start=weights.copy())
-            weights[j] = value
+        yield from single_updates(mechanism, answer[1])
     elif isinstance(mechanism, GradientSteps):
         for start in [mechanism.start, *answer[:-1]]:
             yield dataclasses.replace(mechanism, count=1, every=1, start=np.array(start))
@@ -119,9 +95,9 @@ def questions(mechanism, answer):
         yield mechanism
 
 
-def noiseless(question, columns, seed=0):
+def noiseless(question, columns):
     """What a release is made of before the noise, in lattice units, and the scale of its noise."""
-    noise = NoNoise(seed)
+    noise = NoNoise()
     with np.errstate(all="ignore"):
         answer = question.run(columns, noise)
     n = columns.n_records

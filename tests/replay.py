@@ -103,12 +103,11 @@ def noiseless(question, columns):
     n = columns.n_records
     if isinstance(question, CoordinateUpdates):
         return np.asarray(answer[0], dtype=float), noise.scales[0]
-    if isinstance(question, SecondMoments | LaplaceSecondMoments):
-        scale = question.noise_multipliers[0] * (
-            math.sqrt(question.size) if isinstance(question, SecondMoments) else 1.0
-        )
-        smallest = scale if isinstance(question, SecondMoments) else 0.0
-        return answer * n * lattice(n, smallest, scale).bound, noise.scales[0]
+    if isinstance(question, SecondMoments):
+        scale = question.noise_multiplier * math.sqrt(question.size)
+        return answer * n * lattice(n, scale, scale).bound, noise.scales[0]
+    if isinstance(question, LaplaceSecondMoments):
+        return answer * n * lattice(n, 0.0, 64.0 * question.noise_multipliers[0]).bound, noise.scales[0]
     if isinstance(question, DyadicCounts):
         return answer.ravel() * lattice(n, question.noise_level, question.noise_level).bound, noise.scales[0]
     if isinstance(question, GradientSteps):

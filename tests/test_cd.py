@@ -173,13 +173,13 @@ def test_wrong_settings(settings, message):
 
 def test_check_before_anything_is_charged():
     with pytest.raises(ValueError, match="each of 3 columns"):
-        DPCD(clip=[1.0, 2.0]).check(Zero(), 3, False, private=True)
+        DPCD(clip=[1.0, 2.0]).check(SQUARED, Zero(), 3, False, private=True)
     with pytest.raises(ValueError, match="infinite clip"):
-        DPCD(clip=math.inf).check(Zero(), 3, False, private=True)
+        DPCD(clip=math.inf).check(SQUARED, Zero(), 3, False, private=True)
     with pytest.raises(ValueError, match="all columns"):
-        DPCD(clip=[math.inf, 1.0, 1.0]).check(Zero(), 3, False, private=False)
-    DPCD(clip=math.inf).check(Zero(), 3, False, private=False)
-    DPCD().check(Zero(), 3, False, private=True)
+        DPCD(clip=[math.inf, 1.0, 1.0]).check(SQUARED, Zero(), 3, False, private=False)
+    DPCD(clip=math.inf).check(SQUARED, Zero(), 3, False, private=False)
+    DPCD().check(SQUARED, Zero(), 3, False, private=True)
 
 
 def test_a_noise_multiplier_of_ones_own_is_charged_for_what_it_is():
@@ -189,3 +189,20 @@ def test_a_noise_multiplier_of_ones_own_is_charged_for_what_it_is():
     assert curator.spent.mu_squared == pytest.approx(20 / 80.0**2)
     with pytest.raises(BudgetExceeded):
         DPCD(n_passes=5, clip=2.0, noise_multiplier=0.5).solve(curator, problem, 1, CHOICES(0))
+
+
+def test_a_loss_that_does_not_compile_fails_before_anything_is_charged():
+    from typing import NamedTuple
+
+    class Unknown(NamedTuple):
+        curvature = 1.0
+        lipschitz = 1.0
+
+        def value(self, y, z):
+            return 0.0
+
+        def derivative(self, y, z):
+            return some_name_that_is_not_there(y)  # noqa: F821
+
+    with pytest.raises(Exception, match="some_name_that_is_not_there"):
+        DPCD().check(Unknown(), Zero(), 3, False, private=True)

@@ -88,3 +88,43 @@ def test_clipping_changes_records_one_at_a_time(rng):
     np.testing.assert_array_equal(columns.features[:, 2], np.ones(50))
     np.testing.assert_array_equal(columns.target, np.clip(y, -2, 1) + 0.5)
     assert curator.releases == ()
+
+
+def test_threads_cannot_spend_the_same_budget_twice(curator):
+    import sys
+    from concurrent.futures import ThreadPoolExecutor
+
+    cost = PrivacyCost(0.9 * curator.gaussian_room)
+
+    def attempt(_):
+        try:
+            return curator.release(Probe(cost)) == "released"
+        except BudgetExceeded:
+            return False
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(attempt, range(64))) == 1
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(curator.releases) == 1
+
+
+def test_a_curator_cannot_be_copied(curator):
+    import copy
+    import pickle
+
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="neither may be copied"):
+            duplicate(curator)
+
+
+def test_relations_do_not_mix(curator):
+    curator.release(Probe(PrivacyCost.gaussian(50.0)))
+    other = Probe(PrivacyCost.gaussian(50.0))
+    other.relation = "add or remove one record"
+    with pytest.raises(ValueError, match="do not add up"):
+        curator.release(other)
+    assert not other.saw_data

@@ -40,6 +40,27 @@ def test_large_scales_are_gaussian_and_laplace(source, scale):
     assert stats.kstest(source.laplace(scale, 4000) / scale, "laplace").pvalue > FALSE_ALARM
 
 
+def test_secure_noise_has_the_right_size_and_all_its_bits():
+    scale = 2.0**40
+    draws = SecureNoise().gaussian(scale, 20_000)
+    # Σ (k/σ)² is chi-squared: noise 3 % too small would show.
+    statistic = np.sum((draws / scale) ** 2)
+    assert stats.chi2.sf(statistic, len(draws)) > FALSE_ALARM
+    assert stats.chi2.cdf(statistic, len(draws)) > FALSE_ALARM
+    low_bits = np.bincount(draws % 1024, minlength=1024)
+    assert stats.chisquare(low_bits).pvalue > FALSE_ALARM
+
+
+def test_secure_noise_is_opendps(monkeypatch):
+    from opendp import measurements
+
+    called = []
+    make = measurements.make_gaussian
+    monkeypatch.setattr(measurements, "make_gaussian", lambda *a, **k: called.append(k["scale"]) or make(*a, **k))
+    SecureNoise().gaussian(2.0**33, 3)
+    assert called == [2.0**33]
+
+
 @pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(np.random.default_rng(1))], ids=["secure", "seeded"])
 def test_draws_are_fresh(source):
     first, second = source.gaussian(2.0**40, 500), source.gaussian(2.0**40, 500)

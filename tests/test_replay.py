@@ -57,11 +57,12 @@ def test_record_and_replay(solver, loss, penalty, rng):
         (np.ones(3), None),
     ):
         noise = KeepingNoise(SeededNoise(np.random.default_rng(2)))
-        recorder = RecordingCurator(Columns.copy_of(X, y, True), BUDGET, noise)
+        budget = PrivacyBudget(2.0, 1e-4, solver.renyi_order(len(y), 4, 2.0, 1e-4, 1))
+        recorder = RecordingCurator(Columns.copy_of(X, y, True), budget, noise)
         weights = run(recorder, solver, loss, penalty, smoothness, bounds)
         assert recorder.budget.admits(recorder.spent)
         check_books(recorder.tape, recorder, noise.drawn)
-        neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), BUDGET, noise)
+        neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), budget, noise)
         assert np.array_equal(run(neighbour, solver, loss, penalty, smoothness, bounds), weights, equal_nan=True)
         assert neighbour.finished, "the neighbour is asked fewer questions"
         check_sensitivity(recorder.tape, recorder._columns, neighbour._columns)

@@ -19,6 +19,8 @@ from dpcd.privacy.sampling import (
     FixedSize,
     Poisson,
     _log_even_moments,
+    paper_noise_multiplier,
+    planned_order,
     poisson_gaussian_curve,
     sampled_noise_multiplier,
     wor_gaussian_curve,
@@ -56,44 +58,70 @@ def test_moments_of_the_likelihood_ratio(multiplier):
             assert float(mpmath.log(exact)) <= ours[k] <= float(mpmath.log(exact)) + 1e-8
 
 
+def planned(sampling, epsilon, delta, releases, draws=3):
+    """A budget with the order that suits these releases."""
+    return PrivacyBudget(epsilon, delta, planned_order(sampling, epsilon, delta, releases, draws))
+
+
 @pytest.mark.parametrize("sampling", [FixedSize(100, 10_000), Poisson(0.01, 10_000)])
 def test_sampling_amplifies_and_calibration_is_tight(sampling):
-    budget = PrivacyBudget(1.0, 1e-6)
-    multiplier = sampled_noise_multiplier(sampling, budget, 500)
-    assert budget.admits(500 * sampling.cost(multiplier))
-    assert not budget.admits(500 * sampling.cost(multiplier * (1 - 1e-4)))
-    unamplified = math.sqrt(500 / budget.gaussian_room())
+    budget = planned(sampling, 1.0, 1e-6, 500)
+    multiplier = sampled_noise_multiplier(sampling, budget, 500, 3)
+    assert budget.admits(500 * sampling.cost(multiplier, 3))
+    assert not budget.admits(500 * sampling.cost(multiplier * (1 - 1e-4), 3))
+    unamplified = math.sqrt(500 / PrivacyBudget(1.0, 1e-6).gaussian_room())
     assert multiplier < 0.1 * unamplified
-    paper = sampled_noise_multiplier(sampling, budget, 500, paper=True)
+    paper = paper_noise_multiplier(sampling, 1.0, 1e-6, 500)
     assert multiplier < paper < 1.3 * multiplier
-    after = sampled_noise_multiplier(sampling, budget, 500, spent=PrivacyCost.gaussian(20.0))
+    after = sampled_noise_multiplier(sampling, budget, 500, 3, spent=PrivacyCost.gaussian(20.0))
     assert after > multiplier
 
 
 def test_calibration_against_dp_accounting():
+    fixed, poisson = FixedSize(10, 10_000), Poisson(1e-3, 10_000)
     for sampling, event, relation in (
-        (Poisson(1e-3, 10_000), lambda z: PoissonSampledDpEvent(1e-3, GaussianDpEvent(z)), "ADD_OR_REMOVE_ONE"),
-        (
-            FixedSize(10, 10_000),
-            lambda z: SampledWithoutReplacementDpEvent(10_000, 10, GaussianDpEvent(z)),
-            "REPLACE_ONE",
-        ),
+        (poisson, lambda z: PoissonSampledDpEvent(1e-3, GaussianDpEvent(z)), "ADD_OR_REMOVE_ONE"),
+        (fixed, lambda z: SampledWithoutReplacementDpEvent(10_000, 10, GaussianDpEvent(z)), "REPLACE_ONE"),
     ):
-        multiplier = sampled_noise_multiplier(sampling, PrivacyBudget(1.0, 1e-7), 20_000)
+        multiplier = sampled_noise_multiplier(sampling, planned(sampling, 1.0, 1e-7, 20_000), 20_000, 3)
         accountant = RdpAccountant(neighboring_relation=NeighboringRelation[relation])
         accountant.compose(SelfComposedDpEvent(event(multiplier), 20_000))
         assert accountant.get_epsilon(1e-7) == pytest.approx(1.0, rel=0.02)
 
 
+@pytest.mark.parametrize("rate", [1e-8, 1e-6])
+def test_curves_keep_their_digits_at_the_smallest_rates(rate):
+    orders = np.array([2, 3, 8])
+    with mpmath.workdps(60):
+        q = mpmath.mpf(rate)
+        for order, ours in zip(orders.tolist(), poisson_gaussian_curve(1.0, rate, orders), strict=True):
+            exact = mpmath.fsum(
+                mpmath.binomial(order, k) * (1 - q) ** (order - k) * q**k * mpmath.exp(mpmath.mpf(k * (k - 1)) / 2)
+                for k in range(order + 1)
+            )
+            assert ours == pytest.approx(float(mpmath.log(exact) / (order - 1)), rel=1e-9)
+        second = min(4 * (mpmath.e - 1), 2 * mpmath.e)
+        exact = float(mpmath.log(1 + q**2 * second))
+        assert wor_gaussian_curve(1.0, rate, orders)[0] == pytest.approx(exact, rel=1e-9)
+
+
 def test_the_whole_data_set_is_a_plain_gaussian():
-    assert FixedSize(50, 50).cost(3.0) == Poisson(1.0, 50).cost(3.0) == PrivacyCost.gaussian(3.0)
-    assert math.isinf(FixedSize(5, 50).cost(0.0).mu_squared)
-    assert sampled_noise_multiplier(FixedSize(5, 50), PrivacyBudget(math.inf, 1e-6), 10) == 0.0
+    assert FixedSize(50, 50).cost(3.0, 4) == Poisson(1.0, 50).cost(3.0, 4) == PrivacyCost.gaussian(3.0, draws=4)
+    assert math.isinf(FixedSize(5, 50).cost(0.0, 4).mu_squared)
+    assert sampled_noise_multiplier(FixedSize(5, 50), PrivacyBudget(math.inf, 1e-6), 10, 4) == 0.0
+    assert planned_order(FixedSize(50, 50), 1.0, 1e-6, 10, 4) is None
+    assert planned_order(FixedSize(5, 50), math.inf, 1e-6, 10, 4) is None
+
+
+def test_discrete_noise_is_charged_for_every_entry():
+    cost = 10 * FixedSize(5, 50).cost(3.0, 7)
+    assert cost.discretization == pytest.approx(70 * PrivacyCost.gaussian(1.0).discretization, abs=0)
 
 
 def test_no_room_is_an_error():
+    budget = planned(FixedSize(5, 50), 0.1, 1e-6, 10)
     with pytest.raises(ValueError, match="no room"):
-        sampled_noise_multiplier(FixedSize(5, 50), PrivacyBudget(0.1, 1e-6), 10, spent=PrivacyCost.gaussian(0.5))
+        sampled_noise_multiplier(FixedSize(5, 50), budget, 10, 3, spent=PrivacyCost.gaussian(0.5))
 
 
 @pytest.mark.parametrize("size", [1, 3, 40])

@@ -11,7 +11,7 @@ from dpcd.estimators import (
     DPLogisticRegression,
     DPRidge,
 )
-from dpcd.privacy import BudgetExceeded, PrivacyStatement
+from dpcd.privacy import BudgetExceeded, Ledger, LedgerError, PrivacyStatement
 
 __version__ = _version("dpcd")
 
@@ -24,5 +24,7 @@ __all__ = [
     "DPLinearSVC",
     "DPLogisticRegression",
     "DPRidge",
+    "Ledger",
+    "LedgerError",
     "PrivacyStatement",
 ]

@@ -309,10 +309,10 @@ def white_box(
     loss = Squared() if loss is None else loss
     penalty = Zero() if penalty is None else penalty
     pair = worst_case_pair(4, 2, math.isfinite(loss.lipschitz)) if pair is None else pair
-    budget = PrivacyBudget(epsilon, delta)
     source = SecureNoise() if noise is None else noise
     choices = np.random.default_rng()
-    n_features = pair[0].features.shape[1]
+    n_records, n_features = pair[0].features.shape
+    budget = PrivacyBudget(epsilon, delta, solver.renyi_order(n_records, n_features, epsilon, delta, 1))
     problem = Problem(loss, penalty, np.full(n_features, loss.curvature), n_features, slope=1.0)
 
     def trial(neighbour: bool) -> float:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 try:
     import typer
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.table import Table
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise SystemExit(f"the command line needs {error.name}: pip install 'dpcd[cli]'") from error
 
 import dpcd
+from dpcd.privacy import Ledger, LedgerError, PrivacyBudget
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Linear models with differential privacy.")
+ledger_app = typer.Typer(no_args_is_help=True, help="Budgets that last: what was ever spent on a data set.")
+app.add_typer(ledger_app, name="ledger")
 
 
 def _version(show: bool) -> None:
@@ -84,3 +92,111 @@ def reproduce(
             lambda stage: progress.update(task, description=stage),
         )
     console.print(f"Wrote {page}")
+
+
+LedgerArgument = Annotated[
+    str, typer.Argument(metavar="LEDGER", help="The file, as a path or as in sqlite:///ledger.db.", show_default=False)
+]
+
+
+def _ledger(path_or_url: str) -> Ledger:
+    return Ledger(path_or_url if "://" in path_or_url else f"sqlite:///{path_or_url}")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Errors as one message and exit status 1, not as a traceback."""
+    try:
+        yield
+    except (LedgerError, ValueError) as error:
+        Console(stderr=True).print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def _rounded_down(epsilon: float) -> str:
+    """Four digits that do not promise more than there is."""
+    if epsilon == 0.0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
+    return f"{math.floor(epsilon / unit * (1.0 + 1e-12)) * unit:.4g}"
+
+
+@ledger_app.command("create")
+def create_ledger(
+    ledger: LedgerArgument,
+    dataset: Annotated[str, typer.Option(help="Name of the data set, which is public.")],
+    epsilon: Annotated[float, typer.Option(help="Budget for everything ever released about it.")],
+    delta: Annotated[float, typer.Option(help="Probability with which that may fail; well below 1/n.")],
+    batches: Annotated[
+        bool, typer.Option("--batches", help="Admit solvers with secret batches (DPSGD, DPSCD), at looser accounting.")
+    ] = False,
+    network_folder: Annotated[
+        bool, typer.Option("--network-folder", help="The file is new, and several machines will use it. Slower.")
+    ] = False,
+) -> None:
+    """Fix the budget of a data set, once. Makes the file if there is none."""
+    with _explained():
+        opened, budget = _ledger(ledger), PrivacyBudget(epsilon, delta)
+        if batches:
+            # The order that is best for Gaussian noise is near enough to the best one for batches.
+            budget = PrivacyBudget(epsilon, delta, budget.as_gaussian().best_order(delta))
+        opened.create(dataset, budget, network_folder)
+    url = f"sqlite:///{opened.path.absolute()}"
+    Console().print(
+        f"Dataset {dataset!r} has epsilon = {epsilon:g} at delta = {delta:g}. Spend it with\n"
+        f"DPLasso(ledger={url!r}, dataset={dataset!r})",
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
+
+
+@ledger_app.command("show")
+def show_ledger(
+    ledger: LedgerArgument,
+    dataset: Annotated[str | None, typer.Option(help="Only this one.", show_default=False)] = None,
+) -> None:
+    """Show what was spent and what is left."""
+    table = Table("dataset", "since")
+    for column in ("epsilon", "delta", "spent epsilon", "left epsilon", "charges"):
+        table.add_column(column, justify="right")
+    with _explained():
+        opened = _ledger(ledger)
+        for name in opened.datasets() if dataset is None else (dataset,):
+            standing = opened.standing(name)
+            table.add_row(
+                escape(name),
+                f"{standing.created:%Y-%m-%d}",
+                f"{standing.budget.epsilon:g}",
+                f"{standing.budget.delta:g}",
+                f"{standing.epsilon_spent:.4g}",
+                _rounded_down(standing.epsilon_left),
+                str(standing.n_charges),
+            )
+    console = Console()
+    console.print(table)
+    console.print("left: what one more fit may ask for at this delta. Costs add in μ², so spent + left > epsilon.")
+
+
+@ledger_app.command("history")
+def show_history(
+    ledger: LedgerArgument, dataset: Annotated[str, typer.Option(help="Whose charges to list.", show_default=False)]
+) -> None:
+    """List every charge."""
+    table = Table("time (UTC)", "released")
+    for column in ("times", "epsilon alone", "μ²", "process", "dpcd"):
+        table.add_column(column, justify="right")
+    with _explained():
+        opened = _ledger(ledger)
+        delta = opened.standing(dataset).budget.delta
+        for charge in opened.history(dataset):
+            table.add_row(
+                f"{charge.time:%Y-%m-%d %H:%M:%S}",
+                escape(charge.description),
+                "" if charge.releases is None else str(charge.releases),
+                f"{charge.cost.epsilon(delta):.4g}",
+                f"{charge.cost.mu_squared:.4g}",
+                str(charge.process),
+                charge.library,
+            )
+    Console().print(table)

@@ -8,7 +8,8 @@ was spent on what.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -16,12 +17,13 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcd.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Zero
-from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
+from dpcd.privacy import Account, Columns, Curator, Ledger, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.solvers import DPCD, GaussianSmoothness, Problem, Solution
 from dpcd.solvers.scales import Declared, prepare
 
@@ -44,6 +46,12 @@ _SHARED_DOC = """    epsilon : float, default=1.0
     random_state : int, RandomState, Generator or None, default=None
         None: the noise comes from OpenDP's secure sampler and the fit is private. Anything else makes the fit
         reproducible and **not private**, for experiments and tests.
+    ledger : str or None, default=None
+        ``"sqlite:///path.db"``: a file made by ``dpcd ledger create``, which remembers what was ever spent on a data
+        set. Whatever `clone`, searches, pipelines and other processes fit with it shares the same budget, and a fit
+        that the budget cannot cover raises `BudgetExceeded` before it reads anything. Seeded fits are refused.
+    dataset : str or None, default=None
+        Whose budget in the ledger is spent. Needed with `ledger`, and only then.
 
     Attributes
     ----------
@@ -93,7 +101,7 @@ def _documented(cls):
 
 
 # Models are dataclasses: scikit-learn reads parameters off the signature of __init__, which a dataclass writes without
-# repeating nine shared parameters for every model.
+# repeating eleven shared parameters for every model.
 @dataclass(kw_only=True, eq=False, repr=False)
 class _PrivateLinearModel(BaseEstimator):
     """From parameters and a table to coefficients and a privacy statement."""
@@ -105,6 +113,8 @@ class _PrivateLinearModel(BaseEstimator):
     solver: Any = None
     fit_intercept: bool = True
     random_state: Any = None
+    ledger: str | None = None
+    dataset: str | None = None
 
     def _loss(self) -> Loss:
         raise NotImplementedError
@@ -126,7 +136,16 @@ class _PrivateLinearModel(BaseEstimator):
         # float32 stays as it is: the curator makes the one copy, in float64.
         # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
         with np.errstate(all="ignore"):
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **check)
+            try:
+                X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **check)
+                if check.get("y_numeric"):
+                    y = np.asarray(y, dtype=np.float64)
+                    assert_all_finite(y, input_name="y")
+            except (OverflowError, ValueError) as error:
+                if isinstance(error, OverflowError) or "could not convert" in str(error):
+                    # The message would quote the value.
+                    raise ValueError("X and y must be numeric, and within the range of double precision") from None
+                raise
         if X.shape[0] < 2:
             raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
         return X, y
@@ -135,39 +154,48 @@ class _PrivateLinearModel(BaseEstimator):
         """Coefficients and intercepts, a row for each problem that is solved."""
         n_records, n_features = X.shape
         loss, penalty = self._loss(), self._penalty(n_records)
-        budget = PrivacyBudget(self.epsilon, 1.0 / n_records**2 if self.delta is None else self.delta)
+        delta = 1.0 / n_records**2 if self.delta is None else self.delta
         noise, choices = randomness(self.random_state)
         solver = DPCD() if self.solver is None else self.solver
-        solver.check(penalty, n_features + self.fit_intercept, self.fit_intercept, private=math.isfinite(self.epsilon))
+        n_columns = n_features + self.fit_intercept
+        n_problems = n_classes if n_classes > 2 else 1
+        budget = PrivacyBudget(self.epsilon, delta)
+        solver.check(loss, penalty, n_columns, self.fit_intercept, private=math.isfinite(budget.epsilon))
+        order = solver.renyi_order(n_records, n_columns, budget.epsilon, budget.delta, n_problems)
+        budget = PrivacyBudget(budget.epsilon, budget.delta, order)
         declared = Declared(
             _checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
             _checked_target_bounds(target_bounds),
             _checked_smoothness(self.smoothness, n_features),
         )
-        # From here on only the curator holds the data.
-        curator = Curator(Columns.copy_of(X, target, self.fit_intercept), budget, noise)
-        scales = prepare(curator, loss, declared, n_features, self.fit_intercept, solver.needs_slope)
         positive_classes: list[int | None] = [None]
         if n_classes:
             positive_classes = [1] if n_classes == 2 else list(range(n_classes))
         solutions: list[Solution] = []
-        for positive_class in positive_classes:
-            problem = Problem(loss, penalty, scales.smoothness, n_features, scales.slope, positive_class)
-            parts = len(positive_classes) - len(solutions)
-            solutions.append(solver.solve(curator, problem, parts, choices))
+        with _opened_account(self.ledger, self.dataset) as account:
+            # From here on only the curator holds the data.
+            curator = Curator(Columns.copy_of(X, target, self.fit_intercept), budget, noise, account)
+            scales = prepare(curator, loss, declared, n_features, self.fit_intercept, solver.needs_slope)
+            for positive_class in positive_classes:
+                problem = Problem(loss, penalty, scales.smoothness, n_features, scales.slope, positive_class)
+                parts = len(positive_classes) - len(solutions)
+                solutions.append(solver.solve(curator, problem, parts, choices))
+        if account is not None:
+            assumptions = (*assumptions, f"charged to dataset {account.dataset!r} of a ledger")
         weights = np.array([solution.weights for solution in solutions])
         coefficients, intercepts = weights[:, :n_features], np.zeros(len(weights))
         if self.fit_intercept:
             intercepts = weights[:, n_features] - coefficients @ scales.center + scales.target_center
         self.n_iter_ = solutions[0].n_passes
         self.privacy_ = PrivacyStatement(
-            curator.spent.epsilon(budget.delta),
-            budget.delta,
             budget.epsilon,
+            budget.delta,
             curator.releases,
             (f"{n_records} records, {n_features} features", *_assumptions(declared), *assumptions),
             curator.noise_description,
+            curator.private,
             version("dpcd"),
+            budget.order,
         )
         return coefficients, intercepts
 
@@ -206,7 +234,8 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
     def fit(self, X, y, **unsupported):
         """Fit the model to features X of shape (n, p) and labels y of shape (n,)."""
         X, y = self._validated(X, y, unsupported)
-        check_classification_targets(y)
+        if self.classes is None:
+            check_classification_targets(y)
         self.classes_ = np.unique(y if self.classes is None else self.classes)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -507,6 +536,21 @@ def _checked_smoothness(smoothness: Any, n_features: int) -> Any:
             f"LaplaceSmoothness() or None"
         )
     return array
+
+
+@contextmanager
+def _opened_account(ledger: str | None, dataset: str | None) -> Iterator[Account | None]:
+    """The dataset's budget in the ledger, open for the length of a fit; None without a ledger."""
+    if ledger is None and dataset is None:
+        yield None
+        return
+    if ledger is None or dataset is None:
+        raise ValueError(
+            f"ledger names a file, and dataset whose budget in it is spent: give both or neither, got "
+            f"ledger={ledger!r} and dataset={dataset!r}"
+        )
+    with Ledger(ledger) as opened:
+        yield Account(opened, dataset)
 
 
 def _assumptions(declared: Declared) -> tuple[str, ...]:

@@ -34,7 +34,13 @@ from dpcd.experiments.settings import (
     instance,
 )
 from dpcd.privacy import Curator, PrivacyBudget, SeededNoise, noise_multiplier
-from dpcd.privacy.sampling import FixedSize, Poisson, sampled_noise_multiplier
+from dpcd.privacy.sampling import (
+    FixedSize,
+    Poisson,
+    paper_noise_multiplier,
+    planned_order,
+    sampled_noise_multiplier,
+)
 from dpcd.privacy.stochastic import DualSteps, GradientSteps
 from dpcd.solvers import DPCD, LaplaceSmoothness, Problem, Solution
 
@@ -97,9 +103,15 @@ def work(unit: Unit, grid: Grid) -> float:
 
 
 def generators(seed: int, unit: Unit) -> tuple[SeededNoise, np.random.Generator]:
-    """Noise and public choices of a unit, from the one seed; the same for all its settings."""
-    key = [seed, *unit.problem.encode(), *unit.method.encode(), unit.passes, unit.run]
-    noise, choices = np.random.SeedSequence(key).spawn(2)
+    """Noise and public choices of a unit, from the one seed; the same for all its settings.
+
+    The paper's DP-CD has one sequence of coordinates for all runs, as the small spreads in its Table 2 suggest: they
+    are those of the noise alone. "DP-CD, exact" draws a new one for each run.
+    """
+    key = [seed, *unit.problem.encode(), *unit.method.encode(), unit.passes]
+    noise, choices = np.random.SeedSequence([*key, unit.run]).spawn(2)
+    if unit.method in ("DP-CD", "DP-CD-P"):
+        (choices,) = np.random.SeedSequence(key).spawn(1)
     return SeededNoise(np.random.default_rng(noise)), np.random.default_rng(choices)
 
 
@@ -143,7 +155,7 @@ def gradient_descent(unit: Unit, steps: Floats, clips: Floats, seed: int, epsilo
     n_records, n_features = data.X.shape
     sampling = Poisson(1.0 / n_records, n_records)
     budget = PrivacyBudget(epsilon or data.epsilon, data.delta)
-    multiplier = 2.0 * sampled_noise_multiplier(sampling, budget, unit.passes * n_records, paper=True)
+    multiplier = 2.0 * paper_noise_multiplier(sampling, budget.epsilon, budget.delta, unit.passes * n_records)
     mechanism = GradientSteps(
         data.loss,
         data.penalty,
@@ -166,8 +178,10 @@ def dual_descent(unit: Unit, clips: Floats, seed: int, epsilon: float | None = N
     noise, _ = generators(seed, unit)
     n_records = len(data.y)
     sampling = FixedSize(n_records // _LOTS, n_records)
-    budget = PrivacyBudget(epsilon or data.epsilon, data.delta)
-    multiplier = sampled_noise_multiplier(sampling, budget, unit.passes * _LOTS)
+    size = data.X.shape
+    order = planned_order(sampling, epsilon or data.epsilon, data.delta, unit.passes * _LOTS, sum(size))
+    budget = PrivacyBudget(epsilon or data.epsilon, data.delta, order)
+    multiplier = sampled_noise_multiplier(sampling, budget, unit.passes * _LOTS, sum(size))
     mechanism = DualSteps(
         data.loss,
         sampling,
@@ -176,6 +190,7 @@ def dual_descent(unit: Unit, clips: Floats, seed: int, epsilon: float | None = N
         data.penalty.alpha,
         data.row_norm,
         multiplier,
+        size[1],
         every=_LOTS,
     )
     with np.errstate(all="ignore"):

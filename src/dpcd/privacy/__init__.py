@@ -1,6 +1,7 @@
 """The trusted core: the only code that sees raw data and lets something out.
 
-Read it in one sitting, in this order: `accounting`, `noise`, `kernels`, `mechanisms`, `curator`, `statement`.
+Read it in one sitting, in this order: `accounting`, `noise`, `kernels`, `mechanisms`, `ledger`, `curator`,
+`statement`.
 
 The argument, on one page
 -------------------------
@@ -8,6 +9,7 @@ The argument, on one page
    argument of a constructor are public.
 2. **One door.** Raw data go into a `Curator` and come out only through `Curator.release`, which charges a mechanism's
    cost before the mechanism sees the data and refuses what the budget cannot cover. Nothing is refunded.
+   With a `Ledger` the budget of a data set spans processes and crashes: the charge is on disk before data are read.
 3. **A record's contribution is an integer.** Mechanisms release integer sums plus integer noise. A record adds
    q = round(B·clamp(g/C, −1, 1)) in [−B, B], a function of that record and of values released before; NaN and
    infinities land on a bound. int64 sums are exact, so the sensitivity is 2B whatever the order of the additions.
@@ -25,20 +27,26 @@ fits with a seed.
 
 from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost, noise_multiplier
 from dpcd.privacy.curator import Curator
+from dpcd.privacy.ledger import Account, Charge, Ledger, LedgerError, Standing
 from dpcd.privacy.mechanisms import Columns
 from dpcd.privacy.noise import SecureNoise, SeededNoise, randomness
 from dpcd.privacy.statement import PrivacyStatement, Release
 
 __all__ = [
+    "Account",
     "BudgetExceeded",
+    "Charge",
     "Columns",
     "Curator",
+    "Ledger",
+    "LedgerError",
     "PrivacyBudget",
     "PrivacyCost",
     "PrivacyStatement",
     "Release",
     "SecureNoise",
     "SeededNoise",
+    "Standing",
     "noise_multiplier",
     "randomness",
 ]

@@ -1,9 +1,10 @@
 """Exact privacy accounting: what a release costs, how costs add, and how much noise a budget asks for.
 
 Neighbouring data sets replace one record. A release of a quantity of l2 sensitivity Δ with Gaussian noise of standard
-deviation z·Δ has *noise multiplier* z; it is as hard to see through as telling N(0, 1) from N(1/z, 1). Adaptive
-releases with multipliers z_k compose, with no loss, to one Gaussian with μ² = Σ 1/z_k² (Dong, Roth & Su 2022), which is
-(ε, δ)-differentially private exactly when
+deviation z·Δ has *noise multiplier* z; it is as hard to see through as telling N(0, 1) from N(1/z, 1). Releases with
+multipliers z_k compose, with no loss, to one Gaussian with μ² = Σ 1/z_k² (Dong, Roth & Su 2022), also when each z_k is
+chosen after looking at what was released before, as long as the sum stays below a limit that was fixed in advance
+(Smith & Thakurta 2022). That is (ε, δ)-differentially private exactly when
 
     δ ≥ Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
 
@@ -33,12 +34,19 @@ rounded, on neighbours D, D', H = Σ η_k, and G, G' for the transcripts whose n
            ≤ e^H (e^ε (e^H P_D'(S ∩ G') + tail) + δ) + tail ≤ e^{ε + 2H} P_D'(S) + e^H δ + 3K e^{ε − 1999},
 
 so the releases are (ε + 2H, e^H δ + tail)-private. σ ≥ 2³⁰ makes H about K·10⁻¹⁶; `PrivacyCost.discretization` carries
-it and `epsilon` adds it. The tail is below any δ a float can hold and vanishes in the margin that δ is solved with.
-Wrapping around the ends of int64 would only be post-processing of the exact sum.
+it and `epsilon` adds it. For ε ≤ 1000, which is all that is admitted, the tail is below any δ a float can hold, and
+vanishes in the margin that δ is solved with. Samplers may cut noise off at the ends of int64, 128σ away: the same tail.
 
-What is not Gaussian carries a Rényi curve; a sum that contains one is converted by the tight conversion of Canonne,
-Kamath & Steinke (2020) and Balle et al. (2020), or by basic composition when that is better. The discrete Gaussian
-itself obeys the Gaussian's Rényi curve exactly (Canonne et al., theorem 4), so this path needs no lemma.
+What is not Gaussian
+--------------------
+An ε-private release (δ = 0) is charged as a Gaussian with μ = 2Φ⁻¹(e^ε/(1 + e^ε)). The trade-off function of
+ε-privacy is two line segments that meet where both errors are 1/(1 + e^ε); the Gaussian's is convex and passes through
+that point and the end points, so it lies below.
+
+Secret sampling carries a Rényi curve, converted to (ε, δ) by the tight conversion of Canonne, Kamath & Steinke (2020)
+and Balle et al. (2020). A budget for it fixes one Rényi order in advance, `PrivacyBudget.order`, at which *everything*
+is then added up. Taking the best order, or the better of two ways to add up, after the fact would not do: costs depend
+on what was released, and a choice that depends on it too is covered by neither theorem.
 """
 
 from __future__ import annotations
@@ -50,7 +58,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri_exp
 
 Accounting = Literal["exact", "renyi", "closed-form"]
 Conversion = Literal["tight", "paper"]
@@ -64,9 +72,11 @@ ORDERS: NDArray[np.float64] = np.concatenate(
 DISCRETIZATION = 171.0
 #: Smallest noise, in lattice units, that a mechanism may use: keeps the lemma's charge near 10⁻¹⁶ a release.
 SMALLEST_SCALE = 2.0**30
-# What is reserved of ε for the lemma's charges when noise is calibrated: room for a million draws at 2³⁰.
-_RESERVED_DISCRETIZATION = 2e-10
-# Margin in log δ: covers the rounding of log Φ and of the difference of logarithms (below 1e-11, see the tests).
+# What one draw of discrete noise is charged.
+_CHARGE_PER_DRAW = DISCRETIZATION / SMALLEST_SCALE**2
+# What is reserved of ε for these charges when noise is calibrated, as a part of min(ε, 1): room for 6·10⁸·ε draws.
+_RESERVED = 1e-7
+# Margin in log δ, for the rounding of what is solved for.
 _MARGIN = 1e-9
 
 
@@ -87,8 +97,11 @@ def gaussian_log_delta(epsilon: float, mu: float) -> float:
         return 0.0 if math.isfinite(epsilon) else -math.inf
     upper = float(log_ndtr(-epsilon / mu + mu / 2.0))
     lower = epsilon + float(log_ndtr(-epsilon / mu - mu / 2.0))
-    # Φ's logarithm rounds; the two terms meet when δ underflows, and then their difference carries no information.
-    return upper + _log1mexp(lower - upper) if lower < upper else -math.inf
+    gap = lower - upper
+    # The logarithms are right to a few units in the last place, so the gap is wrong by `error` at most. Rounded up:
+    # what is returned is never below the truth, and says nothing where the two terms cannot be told apart.
+    error = 1e-15 * (abs(upper) + abs(lower) + epsilon)
+    return upper + _log1mexp(gap - error) if gap < 0.0 else upper + math.log(2.0 * error)
 
 
 def _solve_increasing(function: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
@@ -133,23 +146,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return _solve_increasing(lambda mu: gaussian_log_delta(epsilon, mu) - target, low, 2.0 * low)[0]
 
 
-def randomized_response_curve(epsilon: float) -> NDArray[np.float64]:
-    """Rényi curve of ε-randomised response: an upper bound on that of any ε-private mechanism.
-
-    Any pair of laws with likelihood ratio within e^{±ε} is a post-processing of randomised response (Kairouz, Oh &
-    Viswanath 2015).
-    """
-    if epsilon == 0.0:
-        return np.zeros_like(ORDERS)
-    if math.isinf(epsilon):
-        return np.full_like(ORDERS, math.inf)
-    log_p, log_q = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
-    terms = np.logaddexp(ORDERS * log_p + (1 - ORDERS) * log_q, ORDERS * log_q + (1 - ORDERS) * log_p)
-    # The sum of terms is never below 1; near order 1 rounding may say so. A little up is the private side.
-    curve: NDArray[np.float64] = np.minimum(np.maximum(terms, 0.0) / (ORDERS - 1.0) * (1 + 1e-9), epsilon)
-    return curve
-
-
 @dataclass(frozen=True)
 class PrivacyCost:
     """What one or many releases cost. All composition in the library is ``+`` and ``*`` of these.
@@ -157,24 +153,26 @@ class PrivacyCost:
     Parameters
     ----------
     mu_squared
-        Σ 1/z² of the Gaussian releases.
+        Σ μ² of the releases that are charged as Gaussians.
     discretization
         Σ η of the lemma in this module, over the discrete Gaussian integers drawn.
     renyi
-        Rényi curve, at `ORDERS`, of everything that is not Gaussian; empty when everything is.
-    pure
-        Sum of the ε of the releases in `renyi` that are ε-private with δ = 0, infinite if one of them is not.
+        Rényi curve, at `ORDERS`, of everything else; empty when there is nothing else.
     """
 
     mu_squared: float = 0.0
     discretization: float = 0.0
     renyi: tuple[float, ...] = ()
-    pure: float = 0.0
 
     def __post_init__(self) -> None:
-        parts = (self.mu_squared, self.discretization, self.pure, *self.renyi)
-        if not all(part >= 0.0 for part in parts):  # written so that NaN is refused too
+        # In double precision whatever comes in: in single, many small costs would vanish beside a large one.
+        object.__setattr__(self, "mu_squared", float(self.mu_squared))
+        object.__setattr__(self, "discretization", float(self.discretization))
+        object.__setattr__(self, "renyi", tuple(float(value) for value in self.renyi))
+        if not all(part >= 0.0 for part in (self.mu_squared, self.discretization, *self.renyi)):  # refuses NaN too
             raise ValueError("a privacy cost has no negative and no undefined part")
+        if len(self.renyi) not in (0, len(ORDERS)):
+            raise ValueError(f"a Rényi curve has {len(ORDERS)} values, got {len(self.renyi)}")
 
     @classmethod
     def gaussian(cls, noise_multiplier: float, draws: int = 1) -> PrivacyCost:
@@ -184,17 +182,21 @@ class PrivacyCost:
         """
         if noise_multiplier == 0.0:
             return cls(mu_squared=math.inf)
-        return cls(noise_multiplier**-2, draws * DISCRETIZATION / SMALLEST_SCALE**2)
+        return cls(float(noise_multiplier) ** -2, draws * _CHARGE_PER_DRAW)
 
     @classmethod
     def pure_dp(cls, epsilon: float) -> PrivacyCost:
-        """One ε-private release (δ = 0), such as a Laplace mechanism's."""
-        return cls(renyi=tuple(randomized_response_curve(epsilon).tolist()), pure=epsilon)
+        """One ε-private release (δ = 0), such as a Laplace mechanism's, as the Gaussian that dominates it."""
+        if math.isinf(epsilon):
+            return cls(mu_squared=math.inf)
+        # 2Φ⁻¹(1/(1 + e^{−ε})) by the tail that keeps its digits, rounded up.
+        mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
+        return cls(max(0.0, mu) ** 2 * (1.0 + 1e-9))
 
     @classmethod
-    def renyi_curve(cls, curve: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> PrivacyCost:
-        """One release whose Rényi divergence at order α is at most ``curve(α)``."""
-        return cls(renyi=tuple(np.asarray(curve(ORDERS), dtype=float).tolist()), pure=math.inf)
+    def renyi_curve(cls, curve: Callable[[NDArray[np.float64]], NDArray[np.float64]], draws: int) -> PrivacyCost:
+        """One release whose Rényi divergence at order α is at most ``curve(α)``, with `draws` discrete Gaussians."""
+        return cls(0.0, draws * _CHARGE_PER_DRAW, tuple(np.asarray(curve(ORDERS), dtype=float).tolist()))
 
     def __add__(self, other: PrivacyCost) -> PrivacyCost:
         if not isinstance(other, PrivacyCost):
@@ -207,7 +209,6 @@ class PrivacyCost:
             self.mu_squared + other.mu_squared,
             self.discretization + other.discretization,
             renyi,
-            self.pure + other.pure,
         )
 
     def __rmul__(self, count: int) -> PrivacyCost:
@@ -219,7 +220,6 @@ class PrivacyCost:
             count * self.mu_squared,
             count * self.discretization,
             tuple(count * value for value in self.renyi),
-            count * self.pure,
         )
 
     @property
@@ -227,27 +227,43 @@ class PrivacyCost:
         """μ of the Gaussian part."""
         return math.sqrt(self.mu_squared)
 
-    def epsilon(self, delta: float, conversion: Conversion = "tight") -> float:
-        """Smallest ε for which this cost is known to be (ε, δ)-private.
+    def epsilon(self, delta: float, order: float | None = None, conversion: Conversion = "tight") -> float:
+        """Smallest ε for which this cost, fixed in advance, is known to be (ε, δ)-private.
 
-        `conversion="paper"` uses Mironov's conversion of the Rényi curve, as the DP-CD paper does, for everything.
+        Parameters
+        ----------
+        delta
+            δ.
+        order
+            Rényi order (one of `ORDERS`) at which to add up. None: exactly, if everything is Gaussian, and otherwise at
+            the best order, which is right for costs that do not depend on what was released.
+        conversion
+            ``"paper"`` uses Mironov's conversion at the best order for everything, as the DP-CD paper does.
         """
         check_delta(delta)
-        if conversion == "paper":
-            return self._renyi_epsilon(delta, math.log(1.0 / delta) / (ORDERS - 1.0))
-        gaussian = gaussian_epsilon(self.mu, delta * math.exp(-self.discretization)) + 2.0 * self.discretization
-        if not self.renyi:
-            return gaussian
-        tight = np.log1p(-1.0 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1.0)
-        return min(self._renyi_epsilon(delta, tight), gaussian + self.pure)
-
-    def _renyi_epsilon(self, delta: float, conversion: NDArray[np.float64]) -> float:
         if math.isinf(self.mu_squared):
             return math.inf
-        curve = self.mu_squared / 2.0 * ORDERS
-        if self.renyi:
-            curve = curve + np.asarray(self.renyi)
-        return max(0.0, float(np.min(curve + conversion)))
+        log_delta = math.log(delta) - self.discretization
+        if order is None and not self.renyi and conversion == "tight":
+            return gaussian_epsilon(self.mu, math.exp(log_delta)) + 2.0 * self.discretization
+        if conversion == "paper":
+            converted = -log_delta / (ORDERS - 1.0)
+        else:
+            converted = np.log1p(-1.0 / ORDERS) - (log_delta + np.log(ORDERS)) / (ORDERS - 1.0)
+        totals = self.mu_squared / 2.0 * ORDERS + converted + (np.asarray(self.renyi) if self.renyi else 0.0)
+        best = np.min(totals) if order is None else totals[_order_index(order)]
+        return max(0.0, float(best)) + 2.0 * self.discretization
+
+    def best_order(self, delta: float) -> float:
+        """The Rényi order at which `epsilon` is smallest, for a cost that is fixed in advance."""
+        return float(min(ORDERS, key=lambda order: self.epsilon(delta, order)))
+
+
+def _order_index(order: float) -> int:
+    where = np.flatnonzero(order == ORDERS)
+    if not len(where):
+        raise ValueError(f"{order!r} is not one of the Rényi orders at which curves are kept")
+    return int(where[0])
 
 
 @dataclass(frozen=True)
@@ -260,41 +276,61 @@ class PrivacyBudget:
         ε > 0. Infinite means no privacy at all: releases without noise are admitted.
     delta
         δ in (0, 1).
+    order
+        None admits what is charged as Gaussian, and adds it up exactly. A Rényi order (one of `ORDERS`), fixed before
+        anything is released, admits secret sampling too, and adds everything up at that order.
     """
 
     epsilon: float
     delta: float
+    order: float | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+        if self.order is not None:
+            _order_index(self.order)
 
     def admits(self, cost: PrivacyCost) -> bool:
         """Whether the cost stays within the budget."""
-        return cost.epsilon(self.delta) <= self.epsilon
+        if math.isinf(self.epsilon):
+            return True
+        if cost.renyi and self.order is None:
+            raise ValueError(
+                "this budget is for releases that are charged as Gaussian, and secret sampling is not one of them: fix "
+                "a Rényi order before anything is released, as in PrivacyBudget(epsilon, delta, order)"
+            )
+        return cost.epsilon(self.delta, self.order) <= self.epsilon
 
-    def gaussian_room(self, spent: PrivacyCost | None = None) -> float:
+    @property
+    def _reserve(self) -> float:
+        return _RESERVED * min(1.0, self.epsilon)
+
+    def as_gaussian(self) -> PrivacyCost:
+        """What Gaussian releases that use up all of it cost, with what is reserved for their discreteness."""
+        return PrivacyCost(self.gaussian_room(), self._reserve)
+
+    def gaussian_room(self, spent: PrivacyCost | None = None, draws: int = 0) -> float:
         """Largest μ² of Gaussian releases that still fits after `spent` (infinite if ε is), rounded down.
 
-        What the discrete noise of those releases will be charged is reserved here.
+        What the discrete noise of those releases will be charged is reserved here: for `draws` of them, or for many.
         """
-        spent = spent or PrivacyCost()
-        reserve = PrivacyCost(discretization=_RESERVED_DISCRETIZATION)
         if math.isinf(self.epsilon):
             return math.inf
-        if not spent.renyi:
-            reserved = spent.discretization + reserve.discretization
-            epsilon, delta = self.epsilon - 2.0 * reserved, self.delta * math.exp(-reserved)
+        spent = PrivacyCost() if spent is None else spent
+        reserved = spent + PrivacyCost(discretization=max(self._reserve, draws * _CHARGE_PER_DRAW))
+        if self.order is not None:
+            # ε is μ²·order/2 plus what does not depend on μ², where it is not cut off at 0.
+            uncut = PrivacyCost(reserved.mu_squared + 1e6, reserved.discretization, reserved.renyi)
+            room = 1e6 - (uncut.epsilon(self.delta, self.order) - self.epsilon) * 2.0 / self.order
+        else:
+            epsilon = self.epsilon - 2.0 * reserved.discretization
+            delta = self.delta * math.exp(-reserved.discretization)
             total = gaussian_mu(epsilon, delta) if epsilon > 0.0 else 0.0
-            return max(0.0, total**2 - spent.mu_squared) * (1.0 - 1e-9)
-        if not self.admits(spent + reserve):
-            return 0.0
-        # The tight Gaussian μ for the whole budget bounds what any mixture can leave.
-        top = gaussian_mu(self.epsilon, self.delta) ** 2
-        fits: Callable[[float], float] = lambda mu_squared: (  # noqa: E731
-            -1.0 if self.admits(spent + reserve + PrivacyCost(mu_squared)) else 1.0
-        )
-        return _solve_increasing(fits, 0.0, top)[0] * (1.0 - 1e-9)
+            room = total**2 - reserved.mu_squared
+        return max(0.0, room) * (1.0 - 1e-9)
 
 
 def noise_multiplier(epsilon: float, delta: float, releases: int, accounting: Accounting = "exact") -> float:
@@ -328,7 +364,7 @@ def noise_multiplier(epsilon: float, delta: float, releases: int, accounting: Ac
         return 0.0
     log_inverse = math.log(1.0 / delta)
     if accounting == "exact":
-        return math.sqrt(releases / PrivacyBudget(epsilon, delta).gaussian_room())
+        return math.sqrt(releases / PrivacyBudget(epsilon, delta).gaussian_room(draws=releases))
     if accounting == "renyi":
         # The positive root μ of μ²/2 + sqrt(2 log(1/δ)) μ = ε, in the form that does not cancel.
         slope = math.sqrt(2.0 * log_inverse)
@@ -344,9 +380,9 @@ def noise_multiplier(epsilon: float, delta: float, releases: int, accounting: Ac
     raise ValueError(f"accounting must be 'exact', 'renyi' or 'closed-form', got {accounting!r}")
 
 
-#: Finite budgets outside are refused: below, the reserve for discrete noise would be all of it; above, noise would be
-#: finer than the lattice.
-SMALLEST_EPSILON, LARGEST_EPSILON = 1e-8, 1e5
+#: Finite budgets outside are refused: below, the charges for discrete noise would be a large part of it; above, the
+#: tail of the lemma would not be negligible.
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-4, 1000.0
 
 
 def check_epsilon(epsilon: float) -> None:

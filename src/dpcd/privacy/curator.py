@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import threading
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost
+from dpcd.privacy.ledger import Account
 from dpcd.privacy.mechanisms import Columns, Floats, Mechanism
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.statement import Release
@@ -27,11 +29,26 @@ class Curator:
         What everything released may cost together.
     noise
         Where the noise comes from.
+    account
+        A dataset's budget in a ledger, which every release is charged to as well. It must have room for all of
+        `budget` from the start, so that no fit ends half way with part of it wasted; other processes may still be
+        faster, and then a release is refused. None: there is no ledger.
     """
 
-    def __init__(self, columns: Columns, budget: PrivacyBudget, noise: NoiseSource) -> None:
+    def __init__(
+        self, columns: Columns, budget: PrivacyBudget, noise: NoiseSource, account: Account | None = None
+    ) -> None:
+        if account is not None:
+            if not noise.private:
+                raise ValueError(
+                    "a ledger records what is private, and a fit with seeded noise is not: leave random_state=None, or "
+                    "leave out ledger and dataset"
+                )
+            account.require(budget)
+        self._account = account
         self._columns = columns
         self._noise = noise
+        self._lock = threading.Lock()
         self._spent = PrivacyCost()
         self._releases: list[Release] = []
         self.budget = budget
@@ -62,6 +79,11 @@ class Curator:
         return self._noise.description
 
     @property
+    def private(self) -> bool:
+        """Whether nobody can reproduce the noise."""
+        return self._noise.private
+
+    @property
     def gaussian_room(self) -> float:
         """μ² of Gaussian releases that the budget still has room for."""
         return self.budget.gaussian_room(self._spent)
@@ -72,8 +94,16 @@ class Curator:
         Raises
         ------
         BudgetExceeded
-            If the budget has no room for it. Nothing is charged and nothing is read.
+            If the budget, or the account, has no room for it. Nothing is charged and nothing is read.
         """
+        # Checked and charged in one go: kernels release the GIL, and two threads must not both pass the check.
+        with self._lock:
+            self._charge(mechanism)
+        # Whether an overflow is worth a warning depends on the data, so nobody may see it.
+        with np.errstate(all="ignore"):
+            return mechanism.run(self._columns, self._noise)
+
+    def _charge(self, mechanism: Mechanism) -> None:
         if any(mechanism.relation != release.relation for release in self._releases):
             raise ValueError(
                 f"{mechanism.description} is accounted for neighbours that {mechanism.relation}, and what was released "
@@ -82,17 +112,20 @@ class Curator:
         cost = mechanism.cost
         after = self._spent + cost
         if not self.budget.admits(after):
+            total = after.epsilon(self.budget.delta, self.budget.order)
             raise BudgetExceeded(
-                f"{mechanism.description} would bring the total to epsilon = {after.epsilon(self.budget.delta):.6g} at "
+                f"{mechanism.description} would bring the total to epsilon = {total:.6g} at "
                 f"delta = {self.budget.delta:.3g}, and the budget is epsilon = {self.budget.epsilon:.6g}: "
                 f"use more noise, fewer releases or a larger epsilon"
             )
+        if self._account is not None:
+            self._account.charge(cost, mechanism.description, mechanism.relation, mechanism.count)
         self._spent = after
         line = mechanism.description, mechanism.count, *mechanism.noise_multipliers, cost, mechanism.relation
         self._releases.append(Release(*line))
-        # Whether an overflow is worth a warning depends on the data, so nobody may see it.
-        with np.errstate(all="ignore"):
-            return mechanism.run(self._columns, self._noise)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a curator holds raw data and a budget: neither may be copied")
 
     def clip_features(self, lower: Floats, upper: Floats, center: Floats) -> None:
         """Replace x_j by clip(x_j, lower_j, upper_j) − center_j in the first columns.

@@ -118,6 +118,13 @@ def lattice(n_records: int, smallest: float, largest: float) -> Lattice:
     return Lattice(bound)
 
 
+def frozen(values: Any, dtype: type[Any]) -> NDArray[Any]:
+    """A copy that nobody can change between the charge and the run."""
+    array = np.array(values, dtype=dtype)
+    array.setflags(write=False)
+    return array
+
+
 def check_multipliers(values: Any) -> None:
     """Refuse noise multipliers that are no numbers ≥ 0: their cost would not match their noise."""
     values = np.asarray(values, dtype=np.float64)
@@ -167,7 +174,16 @@ class CoordinateUpdates:
     relation = REPLACE_ONE
 
     def __post_init__(self) -> None:
+        if np.asarray(self.coordinates).dtype.kind not in "iu":
+            raise ValueError("coordinates must be whole numbers")
+        object.__setattr__(self, "coordinates", frozen(self.coordinates, np.int64))
+        for name in ("clip", "steps", "noise_multiplier", "start"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+            if getattr(self, name).shape != np.shape(self.start):
+                raise ValueError(f"{name} needs one value for each of {len(self.start)} columns")
         check_multipliers(self.noise_multiplier)
+        if any(isinstance(value, np.ndarray) for value in (self.loss if isinstance(self.loss, tuple) else ())):
+            raise ValueError("a loss may hold numbers only: into an array it could write what it sees of the data")
         used = np.unique(self.coordinates)
         if used.size and not (used[0] >= 0 and used[-1] < len(self.start)):
             raise ValueError(f"coordinates must lie in 0 … {len(self.start) - 1}")
@@ -202,10 +218,13 @@ class CoordinateUpdates:
 
     def run(self, data: Columns, noise: NoiseSource) -> tuple[NDArray[Any], Floats]:
         """Return the noisy sums, and the value each update gave its coordinate."""
+        if data.features.shape[1] != len(self.start):
+            raise ValueError(f"made for {len(self.start)} columns, not for {data.features.shape[1]}")
         smallest, largest = self.noise_multipliers
         encoder: Any
         draws: NDArray[Any]
-        if np.isfinite(self.clip[self.coordinates]).all():
+        # Without noise, and only then, records may go unclipped.
+        if largest > 0.0 or np.isfinite(self.clip[self.coordinates]).all():
             encoder = lattice(data.n_records, 2.0 * smallest, 2.0 * largest)
             encoding, decoding = encoder.bound / self.clip, self.clip / (encoder.bound * data.n_records)
             draws = self._draw(noise, 2.0 * encoder.bound)
@@ -252,6 +271,8 @@ class _ClippedSquares:
     target_range: float | None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", frozen(self.columns, np.int64))
+        object.__setattr__(self, "ranges", frozen(self.ranges, np.float64))
         every = [*self.ranges.tolist(), *([] if self.target_range is None else [self.target_range])]
         if len(self.columns) != len(self.ranges) or not every or not all(0.0 < b < math.inf for b in every):
             raise ValueError("each column needs a positive and finite range, and there must be one")
@@ -289,6 +310,7 @@ class SecondMoments(_ClippedSquares):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
         check_multipliers(self.noise_multiplier)
 
     @property
@@ -331,6 +353,7 @@ class LaplaceSecondMoments(_ClippedSquares):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "epsilon", float(self.epsilon))
         if not self.epsilon > 0.0:
             raise ValueError(f"epsilon must be positive, got {self.epsilon}")
 
@@ -356,8 +379,9 @@ class LaplaceSecondMoments(_ClippedSquares):
     def run(self, data: Columns, noise: NoiseSource) -> Floats:
         """Noisy means."""
         scale = self.size / self.epsilon
-        # Discrete Laplace noise is exactly private at any scale, so there is no smallest one.
-        encoder = lattice(data.n_records, 0.0, scale)
+        # Discrete Laplace noise is exactly private at any scale, so there is no smallest one. Its tail is heavier than
+        # a Gaussian's: 2¹³ scales away from the ends of int64 even that is out of reach.
+        encoder = lattice(data.n_records, 0.0, 64.0 * scale)
         draws = noise.laplace(scale * encoder.bound, self.size)
         sums = self._sums(data, encoder) + draws
         return sums / (encoder.bound * data.n_records)
@@ -384,6 +408,7 @@ class DyadicCounts:
     count = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
         check_multipliers(self.noise_multiplier)
         if self.size < 1:
             raise ValueError("there must be a column to count")

@@ -15,6 +15,7 @@ is an upper bound.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from dpcd.privacy.accounting import ORDERS, PrivacyBudget, PrivacyCost, noise_multiplier
+from dpcd.privacy.accounting import ORDERS, Conversion, PrivacyBudget, PrivacyCost, noise_multiplier
 from dpcd.privacy.statement import ADD_OR_REMOVE, REPLACE_ONE
 
 Integers = NDArray[np.int64]
@@ -41,6 +42,10 @@ class Sampling(Protocol):
         """Neighbouring relation under which `cost` holds."""
 
     @property
+    def n_records(self) -> int:
+        """Number of records that batches are drawn from."""
+
+    @property
     def mean_size(self) -> float:
         """Expected number of records in a batch."""
 
@@ -48,8 +53,8 @@ class Sampling(Protocol):
     def sensitivity(self) -> float:
         """How far one record can move a sum of vectors of norm at most 1."""
 
-    def cost(self, noise_multiplier: float) -> PrivacyCost:
-        """Cost of one Gaussian release on a batch, with this noise over `sensitivity`."""
+    def cost(self, noise_multiplier: float, draws: int) -> PrivacyCost:
+        """Cost of one Gaussian release on a batch, with this noise over `sensitivity` in each of `draws` entries."""
 
     def draw(self, n_records: int, n_batches: int, generator: np.random.Generator) -> tuple[Integers, Integers]:
         """Records of all batches one after the other, and where each batch begins (one more entry than batches)."""
@@ -74,11 +79,11 @@ class FixedSize:
         """The size."""
         return float(self.size)
 
-    def cost(self, noise_multiplier: float) -> PrivacyCost:
+    def cost(self, noise_multiplier: float, draws: int) -> PrivacyCost:
         """Amplified by subsampling, unless the batch is all there is."""
         if self.size == self.n_records:
-            return PrivacyCost.gaussian(noise_multiplier)
-        return _curve_cost(noise_multiplier, self.size / self.n_records, fixed_size=True)
+            return PrivacyCost.gaussian(noise_multiplier, draws)
+        return _curve_cost(float(noise_multiplier), self.size / self.n_records, True, draws)
 
     def draw(self, n_records: int, n_batches: int, generator: np.random.Generator) -> tuple[Integers, Integers]:
         """Uniform batches."""
@@ -107,11 +112,11 @@ class Poisson:
         """q·n."""
         return self.rate * self.n_records
 
-    def cost(self, noise_multiplier: float) -> PrivacyCost:
+    def cost(self, noise_multiplier: float, draws: int) -> PrivacyCost:
         """The sampled Gaussian mechanism."""
         if self.rate == 1.0:
-            return PrivacyCost.gaussian(noise_multiplier)
-        return _curve_cost(noise_multiplier, self.rate, fixed_size=False)
+            return PrivacyCost.gaussian(noise_multiplier, draws)
+        return _curve_cost(float(noise_multiplier), self.rate, False, draws)
 
     def draw(self, n_records: int, n_batches: int, generator: np.random.Generator) -> tuple[Integers, Integers]:
         """A binomial number of records, then which."""
@@ -140,7 +145,7 @@ def _without_replacement(n_records: int, sizes: Integers, generator: np.random.G
 
 
 @cache
-def _curve_cost(noise_multiplier: float, rate: float, fixed_size: bool) -> PrivacyCost:
+def _curve_cost(noise_multiplier: float, rate: float, fixed_size: bool, draws: int) -> PrivacyCost:
     if noise_multiplier == 0.0:
         return PrivacyCost(mu_squared=math.inf)
     curve = wor_gaussian_curve if fixed_size else poisson_gaussian_curve
@@ -149,7 +154,7 @@ def _curve_cost(noise_multiplier: float, rate: float, fixed_size: bool) -> Priva
     weighted = np.interp(
         ORDERS, np.append(1, _INTEGER_ORDERS), np.append(0.0, (_INTEGER_ORDERS - 1) * divergence), right=math.inf
     )
-    return PrivacyCost.renyi_curve(lambda orders: weighted / (orders - 1.0))
+    return PrivacyCost.renyi_curve(lambda orders: weighted / (orders - 1.0), draws)
 
 
 def _log_binomials(order: int) -> Floats:
@@ -159,13 +164,18 @@ def _log_binomials(order: int) -> Floats:
 
 
 def poisson_gaussian_curve(noise_multiplier: float, rate: float, orders: Integers) -> Floats:
-    """Rényi divergence of the Poisson-sampled Gaussian mechanism at integer orders."""
+    """Rényi divergence of the Poisson-sampled Gaussian mechanism at integer orders.
+
+    log Σ_k C(α, k) (1 − q)^{α−k} q^k e^{k(k−1)/2z²} / (α − 1). The binomial weights sum to 1 and the exponent is 0 for
+    k = 0 and 1, so the sum is 1 + Σ_{k≥2} weight·(e^{…} − 1), which keeps its digits for the smallest rates.
+    """
     divergences = []
     for order in orders.tolist():
-        k = np.arange(order + 1)
-        terms = _log_binomials(order) + (order - k) * math.log1p(-rate) + k * math.log(rate)
-        terms = terms + (k * k - k) / (2.0 * noise_multiplier**2)
-        divergences.append(max(0.0, _log_sum_exp(terms)) / (order - 1))
+        k = np.arange(2, order + 1)
+        weights = _log_binomials(order)[2:] + (order - k) * math.log1p(-rate) + k * math.log(rate)
+        exponent = (k * k - k) / (2.0 * noise_multiplier**2)
+        grown = exponent + np.log(-np.expm1(-exponent))
+        divergences.append(_log_1p_sum_exp(weights + grown) / (order - 1))
     return np.array(divergences)
 
 
@@ -186,8 +196,7 @@ def wor_gaussian_curve(noise_multiplier: float, rate: float, orders: Integers) -
     divergences = []
     for order in orders.tolist():
         terms = _log_binomials(order) + j[: order + 1] * math.log(rate) + log_zeta[: order + 1]
-        terms[0], terms[1] = 0.0, -math.inf
-        divergences.append(_log_sum_exp(terms) / (order - 1))
+        divergences.append(_log_1p_sum_exp(terms[2:]) / (order - 1))
     return np.array(divergences)
 
 
@@ -216,25 +225,54 @@ def _log_sum_exp(terms: Floats) -> float:
     return largest + math.log(float(np.exp(terms - largest).sum()))
 
 
+def _log_1p_sum_exp(terms: Floats) -> float:
+    """log(1 + Σ e^term), with all digits where the sum is small."""
+    total = _log_sum_exp(terms)
+    return math.log1p(math.exp(total)) if total < 0.0 else total + math.log1p(math.exp(-total))
+
+
 def _log_expm1(x: float) -> float:
     return x + math.log(-math.expm1(-x))
 
 
 def sampled_noise_multiplier(
-    sampling: Sampling, budget: PrivacyBudget, releases: int, spent: PrivacyCost | None = None, paper: bool = False
+    sampling: Sampling, budget: PrivacyBudget, releases: int, draws: int, spent: PrivacyCost | None = None
 ) -> float:
-    """Smallest noise multiplier for which `releases` sampled releases fit the budget after `spent`, rounded up.
+    """Smallest noise multiplier for which `releases` sampled releases fit the budget after `spent`, rounded up."""
+    spent = PrivacyCost() if spent is None else spent
+    return _smallest_multiplier(lambda z: budget.admits(spent + releases * sampling.cost(z, draws)), budget)
 
-    `paper=True` converts the Rényi curve as the DP-CD paper does (Mironov), which asks for a little more noise.
+
+def planned_order(sampling: Sampling, epsilon: float, delta: float, releases: int, draws: int) -> float | None:
+    """The Rényi order for a budget that is to be spent on these releases; None where they are Gaussian or ε infinite.
+
+    It is a function of public numbers, so it may be fixed before anything is released.
     """
-    spent = spent or PrivacyCost()
+    if math.isinf(epsilon) or not sampling.cost(1.0, draws).renyi:
+        return None
+    budget = PrivacyBudget(epsilon, delta)
+    cost = _best_order_multiplier(sampling, budget, releases, draws, "tight")
+    return (releases * sampling.cost(cost, draws)).best_order(delta)
+
+
+def paper_noise_multiplier(sampling: Sampling, epsilon: float, delta: float, releases: int) -> float:
+    """The paper's calibration: Mironov's conversion, which asks for a little more noise, at the best order."""
+    return _best_order_multiplier(sampling, PrivacyBudget(epsilon, delta), releases, 1, "paper")
+
+
+def _best_order_multiplier(
+    sampling: Sampling, budget: PrivacyBudget, releases: int, draws: int, conversion: Conversion
+) -> float:
+    def fits(multiplier: float) -> bool:
+        cost = releases * sampling.cost(multiplier, draws)
+        return cost.epsilon(budget.delta, conversion=conversion) <= budget.epsilon
+
+    return _smallest_multiplier(fits, budget)
+
+
+def _smallest_multiplier(fits: Callable[[float], bool], budget: PrivacyBudget) -> float:
     if math.isinf(budget.epsilon):
         return 0.0
-
-    def fits(multiplier: float) -> bool:
-        total = spent + releases * sampling.cost(multiplier)
-        return total.epsilon(budget.delta, "paper" if paper else "tight") <= budget.epsilon
-
     low = high = noise_multiplier(budget.epsilon, budget.delta, 1)
     while not fits(high):
         low, high = high, 2.0 * high

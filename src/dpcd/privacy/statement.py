@@ -12,7 +12,7 @@ from dpcd.privacy.accounting import PrivacyCost
 #: The neighbouring relation of the guarantees of this library.
 REPLACE_ONE = "replace one record"
 #: The relation of Poisson sampling, which the DP-CD paper used for its rivals; for reproduction only.
-ADD_OR_REMOVE = "add or remove one record"
+ADD_OR_REMOVE = "add or remove one record (their number taken as public)"
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,9 @@ class Release:
     relation: str = REPLACE_ONE
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values. A Rényi curve is written out only where it does not follow from a pure ε."""
+        """Plain values."""
         fields = asdict(self)
-        cost = fields.pop("cost")
-        curve = cost.pop("renyi")
-        if math.isinf(self.cost.pure):
-            cost["renyi"] = curve
-        return {**fields, **cost}
+        return {**fields, **fields.pop("cost")}
 
 
 @dataclass(frozen=True)
@@ -43,31 +39,40 @@ class PrivacyStatement:
     Attributes
     ----------
     epsilon, delta
-        The guarantee: everything released is (ε, δ)-differentially private. ε is what was really spent.
-    budget_epsilon
-        The ε that was asked for.
+        The guarantee: everything released is (ε, δ)-differentially private.
+    spent_epsilon
+        ε of what was really released. It depends on released values and may be less than what was asked for; the
+        guarantee is `epsilon`.
+    order
+        Rényi order at which costs were added up, where not all of them are Gaussian.
     releases
         What was released, how often, with how much noise and at what cost, in order.
     assumptions
         What was taken to be public.
-    noise
-        Where the noise came from. ``"seeded: not private"`` voids the guarantee.
+    noise, private
+        Where the noise came from, and whether nobody can reproduce it. Seeded noise voids the guarantee.
     version
         Version of the library.
     """
 
     epsilon: float
     delta: float
-    budget_epsilon: float
     releases: tuple[Release, ...]
     assumptions: tuple[str, ...]
     noise: str
+    private: bool
     version: str
+    order: float | None = None
 
     @property
     def cost(self) -> PrivacyCost:
         """The releases' costs, composed."""
         return sum((release.cost for release in self.releases), PrivacyCost())
+
+    @property
+    def spent_epsilon(self) -> float:
+        """ε of what was released, at this δ."""
+        return self.cost.epsilon(self.delta, self.order)
 
     @property
     def relation(self) -> str:
@@ -81,11 +86,8 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain Python values; infinities are the string ``"inf"``, as JSON has none."""
-        fields = asdict(self) | {
-            "mu": self.mu,
-            "relation": self.relation,
-            "releases": [release.to_dict() for release in self.releases],
-        }
+        derived = {"mu": self.mu, "spent_epsilon": self.spent_epsilon, "relation": self.relation}
+        fields = asdict(self) | derived | {"releases": [release.to_dict() for release in self.releases]}
         plain: dict[str, Any] = _plain(fields)
         return plain
 
@@ -97,10 +99,12 @@ class PrivacyStatement:
         total = self.cost.mu_squared
         if math.isinf(self.epsilon):
             head = "NOT PRIVATE: epsilon is infinite"
+        elif not self.private:
+            head = f"NOT PRIVATE: the noise is seeded (would be epsilon = {self.epsilon:g}, delta = {self.delta:.3g})"
         else:
-            head = f"differentially private with epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g}"
-            if self.epsilon < 0.999 * self.budget_epsilon:
-                head += f" (budget: epsilon = {self.budget_epsilon:g})"
+            head = f"differentially private with epsilon = {self.epsilon:g}, delta = {self.delta:.3g}"
+        if math.isfinite(self.epsilon) and self.spent_epsilon < 0.999 * self.epsilon:
+            head += f"; spent epsilon = {self.spent_epsilon:.4g}"
         lines = [
             head,
             f"  neighbours   {self.relation}",
@@ -111,7 +115,7 @@ class PrivacyStatement:
             low, high = release.smallest_noise_multiplier, release.largest_noise_multiplier
             multiplier = f"{low:.4g}" if low == high else f"{low:.4g} – {high:.4g}"
             if release.cost.renyi:
-                share = f"ε = {release.cost.pure:.4g}" if math.isfinite(release.cost.pure) else "Rényi curve"
+                share = "Rényi curve"
             elif math.isfinite(total):
                 share = f"{release.cost.mu_squared / total:.1%}"
             else:

@@ -15,9 +15,21 @@ from dpcd.penalties import Penalty
 from dpcd.privacy import kernels
 from dpcd.privacy.accounting import PrivacyCost
 from dpcd.privacy.kernels import Lattice
-from dpcd.privacy.mechanisms import Columns, Floats, check_multipliers, lattice
+from dpcd.privacy.mechanisms import Columns, Floats, check_multipliers, frozen, lattice
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.sampling import FixedSize, Sampling
+
+
+def _check_ordinary(name: str, value: float) -> None:
+    """Refuse what a division or a product could turn into infinity or zero."""
+    if not 1e-150 <= value <= 1e150:
+        raise ValueError(f"{name} must be a number between 1e-150 and 1e150, got {value}")
+
+
+def _check_shape(data: Columns, n_records: int, n_columns: int) -> None:
+    """Refuse data other than those that the cost was computed for; both numbers are public."""
+    if data.features.shape != (n_records, n_columns):
+        raise ValueError(f"made for {n_records} records and {n_columns} columns, not for {data.features.shape}")
 
 
 def _chunks(count: int, every: int, width: int) -> Iterator[tuple[int, int]]:
@@ -77,9 +89,10 @@ class GradientSteps:
     description = "gradients of batches"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
+        object.__setattr__(self, "start", frozen(self.start, np.float64))
         check_multipliers(self.noise_multiplier)
-        if not 0.0 < self.clip < math.inf:
-            raise ValueError(f"clip must be positive and finite, got {self.clip}")
+        _check_ordinary("clip", self.clip)
         if len(self.start) > 10**7:
             raise ValueError("more than 10 million columns are beyond the analysis of rounding")
 
@@ -95,8 +108,8 @@ class GradientSteps:
 
     @property
     def cost(self) -> PrivacyCost:
-        """`count` sampled Gaussian releases."""
-        return self.count * self.sampling.cost(self.noise_multiplier)
+        """`count` sampled Gaussian releases, each with noise in every entry."""
+        return self.count * self.sampling.cost(self.noise_multiplier, len(self.start))
 
     def run(self, data: Columns, noise: NoiseSource) -> Floats:
         """Return the weights after every `every` steps."""
@@ -104,6 +117,7 @@ class GradientSteps:
 
     def paths(self, data: Columns, noise: NoiseSource, clips: Floats, steps: Floats) -> Floats:
         """Paths of many settings on the same batches with the same noise, which is private for one of them only."""
+        _check_shape(data, self.sampling.n_records, len(self.start))
         scale = self.noise_multiplier * self.sampling.sensitivity
         encoder = lattice(data.n_records, scale, scale)
         rows, norms = data.bounded_rows()
@@ -145,6 +159,8 @@ class DualSteps:
         Rows longer than this are scaled down to it.
     noise_multiplier
         Noise over the sensitivity of a step.
+    n_columns
+        Number of columns.
 
     Notes
     -----
@@ -163,16 +179,17 @@ class DualSteps:
     penalty_strength: float
     largest_norm: float
     noise_multiplier: float
+    n_columns: int
     positive_class: int | None = None
     every: int = 1
 
     description = "dual updates of lots"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
         check_multipliers(self.noise_multiplier)
         for name in ("clip", "penalty_strength", "largest_norm"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+            _check_ordinary(name, getattr(self, name))
 
     @property
     def relation(self) -> str:
@@ -186,8 +203,8 @@ class DualSteps:
 
     @property
     def cost(self) -> PrivacyCost:
-        """`count` sampled Gaussian releases."""
-        return self.count * self.sampling.cost(self.noise_multiplier)
+        """`count` sampled Gaussian releases, each with noise for every record and every column."""
+        return self.count * self.sampling.cost(self.noise_multiplier, self.sampling.n_records + self.n_columns)
 
     def run(self, data: Columns, noise: NoiseSource) -> Floats:
         """Return the weights after every `every` lots."""
@@ -196,6 +213,7 @@ class DualSteps:
     def paths(self, data: Columns, noise: NoiseSource, clips: Floats) -> Floats:
         """Paths of many clips on the same lots with the same noise, which is private for one of them only."""
         n_records = data.n_records
+        _check_shape(data, self.sampling.n_records, self.n_columns)
         scale = self.noise_multiplier * self.sampling.sensitivity * math.sqrt(2.0)
         # α and v are sums over all steps, and must not overflow either.
         encoder = lattice(max(n_records, self.count), scale, scale * math.sqrt(self.count))

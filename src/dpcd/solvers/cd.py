@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.mechanisms import CoordinateUpdates
-from dpcd.solvers.problem import Floats, Problem, Solution
+from dpcd.solvers.problem import Floats, Problem, Solution, rehearse
 
 # Clip, in units of (typical slope)·(column's root mean square), when the user declares none: few records are cut, and
 # those that are had most of the leverage.
@@ -91,8 +92,14 @@ class DPCD:
         """A clip that is not declared is set from the slope."""
         return self.clip is None
 
-    def check(self, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
-        """Raise if a clip has the wrong shape, or is infinite where there is privacy to protect."""
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """All releases are Gaussian."""
+        return None
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if a clip has the wrong shape or is infinite where there is privacy, or a loss does not compile."""
         clip = np.asarray(np.nan if self.clip is None else self.clip, dtype=float)
         if clip.ndim and clip.shape != (n_columns,):
             raise ValueError(
@@ -106,6 +113,8 @@ class DPCD:
             )
         if np.isinf(clip).any() and not np.isinf(clip).all():
             raise ValueError("clip must be finite for all columns or infinite for all")
+        threshold, zeros = np.full(2, math.inf if np.isinf(clip).any() else 1.0), np.zeros(2)
+        rehearse(CoordinateUpdates(loss, penalty, np.array([0, 1]), 2, threshold, zeros, zeros, zeros))
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left on coordinate updates."""

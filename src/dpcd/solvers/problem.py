@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from dpcd.losses import Loss
 from dpcd.penalties import Penalty
-from dpcd.privacy import Curator
+from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.privacy.mechanisms import Mechanism
 
 Floats = NDArray[np.float64]
 
@@ -53,6 +55,12 @@ class Solution:
     path: Floats
 
 
+def rehearse(mechanism: Mechanism) -> None:
+    """Run a mechanism on a table of zeros, so that a loss or penalty that does not compile fails before any charge."""
+    zeros = Columns(np.zeros((2, 2), order="F"), np.zeros(2))
+    Curator(zeros, PrivacyBudget(math.inf, 0.5), SeededNoise(np.random.default_rng(0))).release(mechanism)
+
+
 class Solver(Protocol):
     """A way to spend a budget on a problem."""
 
@@ -60,8 +68,13 @@ class Solver(Protocol):
     def needs_slope(self) -> bool:
         """Whether `Problem.slope` must be known."""
 
-    def check(self, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if the solver cannot work with this (columns count the intercept), before anything is charged."""
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """The order of a budget that is to be spent on so many problems; None if all releases are Gaussian."""
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left; public random choices come from `choices`."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpcd.losses import Loss
 from dpcd.penalties import L2, Penalty
 from dpcd.privacy import Curator
-from dpcd.privacy.sampling import FixedSize, sampled_noise_multiplier
+from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
 from dpcd.privacy.stochastic import DualSteps
-from dpcd.solvers.problem import Problem, Solution
+from dpcd.solvers.problem import Problem, Solution, rehearse
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,19 @@ class DPSCD:
         """The clip is of dual variables."""
         return False
 
-    def check(self, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """The best order for the lots."""
+        sampling, every = self._sampling(n_records)
+        return planned_order(sampling, epsilon, delta, n_problems * every * self.n_passes, n_records + n_columns)
+
+    def _sampling(self, n_records: int) -> tuple[FixedSize, int]:
+        """How lots are drawn, and how many make a pass."""
+        lot_size = min(self.lot_size or max(1, n_records // 50), n_records)
+        return FixedSize(lot_size, n_records), max(1, round(n_records / lot_size))
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise unless the penalty is l2, which makes the dual smooth, and covers every column."""
         if not (isinstance(penalty, L2) and penalty.alpha > 0.0):
             raise ValueError(
@@ -68,18 +81,18 @@ class DPSCD:
             )
         if intercept:
             raise ValueError("DPSCD has no place for an intercept without penalty: use fit_intercept=False, or DPCD()")
+        rehearse(DualSteps(loss, FixedSize(2, 2), 1, 1.0, 1.0, 1.0, 0.0, 2))
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left on dual updates."""
         n_records = curator.n_records
         assert isinstance(problem.penalty, L2)
-        lot_size = min(self.lot_size or max(1, n_records // 50), n_records)
-        sampling = FixedSize(lot_size, n_records)
-        every = max(1, round(n_records / lot_size))
+        sampling, every = self._sampling(n_records)
         count = every * self.n_passes
         multiplier = self.noise_multiplier
         if multiplier is None:
-            multiplier = sampled_noise_multiplier(sampling, curator.budget, parts * count, curator.spent)
+            draws = n_records + curator.n_columns
+            multiplier = sampled_noise_multiplier(sampling, curator.budget, parts * count, draws, curator.spent)
         steps = DualSteps(
             problem.loss,
             sampling,
@@ -88,6 +101,7 @@ class DPSCD:
             problem.penalty.alpha,
             self.row_norm,
             multiplier,
+            curator.n_columns,
             problem.positive_class,
             every,
         )

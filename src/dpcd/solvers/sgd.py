@@ -8,11 +8,12 @@ from typing import Literal
 
 import numpy as np
 
+from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
-from dpcd.privacy.sampling import FixedSize, Poisson, Sampling, sampled_noise_multiplier
+from dpcd.privacy.sampling import FixedSize, Poisson, Sampling, planned_order, sampled_noise_multiplier
 from dpcd.privacy.stochastic import GradientSteps
-from dpcd.solvers.problem import Problem, Solution
+from dpcd.solvers.problem import Problem, Solution, rehearse
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,23 @@ class DPSGD:
         """A clip that is not declared is set from the slope."""
         return self.clip is None
 
-    def check(self, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
-        """Everything separable will do."""
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if a loss or penalty does not compile; everything separable will do."""
+        rehearse(GradientSteps(loss, penalty, FixedSize(2, 2), 1, 2, 1.0, 0.0, 0.0, np.zeros(2)))
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """The best order for the steps alone; what is released before them is little beside it."""
+        sampling, every = self._sampling(n_records)
+        return planned_order(sampling, epsilon, delta, n_problems * every * self.n_passes, n_columns)
+
+    def _sampling(self, n_records: int) -> tuple[Sampling, int]:
+        """How batches are drawn, and how many make a pass."""
+        sampling: Sampling = FixedSize(min(self.batch_size, n_records), n_records)
+        if self.sampling == "poisson":
+            sampling = Poisson(min(1.0, self.batch_size / n_records), n_records)
+        return sampling, max(1, round(n_records / sampling.mean_size))
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left on gradients of batches."""
@@ -78,14 +94,11 @@ class DPSGD:
         start = np.zeros(curator.n_columns)
         if smoothness == 0.0:
             return Solution(start, 0, start[None, :])
-        sampling: Sampling = FixedSize(min(self.batch_size, n_records), n_records)
-        if self.sampling == "poisson":
-            sampling = Poisson(min(1.0, self.batch_size / n_records), n_records)
-        every = max(1, round(n_records / sampling.mean_size))
+        sampling, every = self._sampling(n_records)
         count = every * self.n_passes
         multiplier = self.noise_multiplier
         if multiplier is None:
-            multiplier = sampled_noise_multiplier(sampling, curator.budget, parts * count, curator.spent)
+            multiplier = sampled_noise_multiplier(sampling, curator.budget, parts * count, len(start), curator.spent)
         clip = self.clip
         if clip is None:
             assert problem.slope is not None

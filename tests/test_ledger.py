@@ -2,6 +2,7 @@ import hashlib
 import math
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -36,7 +37,7 @@ from dpcd.privacy import (
 )
 from dpcd.privacy import ledger as module
 from dpcd.privacy.accounting import ORDERS, gaussian_mu
-from dpcd.solvers import DPCD
+from dpcd.solvers import DPCD, DPSGD
 from test_curator import Probe
 
 RELATION = "replace one record"
@@ -520,6 +521,17 @@ class TestEstimators:
         with pytest.raises(BudgetExceeded):
             pipeline.fit(X, y)
 
+    def test_batches_are_planned_for_the_ledgers_order(self, data, tmp_path):
+        url = f"sqlite:///{tmp_path}/batches.db"
+        Ledger(url).create("patients", PrivacyBudget(1.0, 1e-6, ORDER))
+        solver = DPSGD(n_passes=2, batch_size=40)
+        bounds = {"feature_bounds": (-3, 3), "target_bounds": (-5, 5)}
+        model = DPRidge(epsilon=1.0, delta=1e-6, solver=solver, ledger=url, dataset="patients", **bounds).fit(*data)
+        standing = Ledger(url).standing("patients")
+        assert model.privacy_.order == ORDER
+        assert standing.spent == model.privacy_.cost
+        assert 0.99 < standing.epsilon_spent <= 1.0
+
     @pytest.mark.slow
     def test_workers_spend_from_it_too(self, data, settings):
         X, y = data
@@ -692,6 +704,21 @@ class TestCommandLine:
         assert listed.exit_code == 0
         assert "second moments [y]" in listed.output
         assert str(os.getpid()) in listed.output
+
+    def test_what_the_readme_says(self, run):
+        text = (Path(__file__).parents[1] / "README.md").read_text()
+        (command,) = re.findall(r"^dpcd ledger create .*$", text, flags=re.MULTILINE)
+        assert run(*shlex.split(command)[2:]).exit_code == 0
+        (example,) = re.findall(r"^```python\n(model = .*?ledger=.*?)```", text, flags=re.MULTILINE | re.DOTALL)
+        X = np.random.default_rng(0).normal(size=(20_000, 3))
+        namespace = {"DPLogisticRegression": DPLogisticRegression, "X": X, "y": X[:, 0] > 0}
+        exec(example, namespace)
+        standing = Ledger("sqlite:///ledger.db").standing("patients-2026")
+        assert standing.spent == namespace["model"].privacy_.cost
+        fit = PrivacyBudget(1.0, namespace["model"].privacy_.delta).as_gaussian()
+        assert "pays for five of the fits above" in text
+        assert standing.budget.admits(5 * fit)
+        assert not standing.budget.admits(6 * fit)
 
     def test_many_datasets(self, run):
         for name in ("one", "two"):

@@ -20,6 +20,7 @@ except ImportError as error:  # pragma: no cover - depends on what is installed
 
 import dpcd
 from dpcd.privacy import Ledger, LedgerError, PrivacyBudget
+from dpcd.privacy.accounting import ORDERS
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Linear models with differential privacy.")
 ledger_app = typer.Typer(no_args_is_help=True, help="Budgets that last: what was ever spent on a data set.")
@@ -138,8 +139,9 @@ def create_ledger(
     with _explained():
         opened, budget = _ledger(ledger), PrivacyBudget(epsilon, delta)
         if batches:
-            # The order that is best for Gaussian noise is near enough to the best one for batches.
-            budget = PrivacyBudget(epsilon, delta, budget.as_gaussian().best_order(delta))
+            # The order that leaves most room for Gaussian noise is near the best one for batches too.
+            budgets = (PrivacyBudget(epsilon, delta, order) for order in ORDERS.tolist())
+            budget = max(budgets, key=PrivacyBudget.gaussian_room)
         opened.create(dataset, budget, network_folder)
     url = f"sqlite:///{opened.path.absolute()}"
     Console().print(
@@ -200,3 +202,67 @@ def show_history(
                 charge.library,
             )
     Console().print(table)
+
+
+@app.command()
+def audit(
+    epsilon: Annotated[float, typer.Option(help="The claim to test.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Its delta.")] = 1e-5,
+    passes: Annotated[int, typer.Option(min=1, help="Passes of the audited solver.")] = 2,
+    trials: Annotated[int, typer.Option(min=50, help="Runs on each of the two data sets.")] = 10_000,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the lower bound.")] = 0.99,
+    plot: Annotated[Path | None, typer.Option(help="Save the trade-off curve here.")] = None,
+) -> None:
+    """Measure a lower bound on the epsilon that DP-CD really provides, seen by an adversary who sees every release.
+
+    Two data sets that differ in one record as much as they can, secure noise, the real solver. Exit status 1 if the
+    claim is refuted. To audit other solvers, losses or libraries see dpcd.audit.
+    """
+    from dpcd.audit import white_box
+    from dpcd.solvers import DPCD
+
+    console = Console()
+    columns = TextColumn("audit"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("audit", total=2 * trials)
+        try:
+            result = white_box(
+                DPCD(n_passes=passes, clip=1.0),
+                epsilon,
+                delta,
+                n_trials=trials,
+                confidence=confidence,
+                method="gaussian",
+                on_trial=lambda: progress.advance(task),
+            )
+        except ValueError as error:
+            console.print(f"[red]{escape(str(error))}[/red]")
+            raise typer.Exit(2) from error
+    console.print(str(result), highlight=False)
+    if plot is not None:
+        result.plot(plot)
+        console.print(f"Wrote {plot}")
+    if result.refuted:
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    statement: Annotated[Path, typer.Argument(help="A file written with model.privacy_.to_json().")],
+) -> None:
+    """Check a privacy statement with another code base: its epsilon is computed anew by dp-accounting.
+
+    Exit status 0 if it holds, 1 if it does not, 2 if the file is no statement.
+    """
+    from dpcd.verify import StatementError
+    from dpcd.verify import verify as check
+
+    console = Console()
+    try:
+        result = check(statement.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, StatementError) as error:
+        console.print(f"[red]{escape(str(error))}[/red]")
+        raise typer.Exit(2) from error
+    console.print(escape(str(result)), highlight=False)
+    if not result.verified:
+        raise typer.Exit(1)

@@ -173,6 +173,9 @@ class _PrivateLinearModel(BaseEstimator):
             positive_classes = [1] if n_classes == 2 else list(range(n_classes))
         solutions: list[Solution] = []
         with _opened_account(self.ledger, self.dataset) as account:
+            if account is not None and budget.order is not None:
+                # The ledger adds up at its own order, so that is the one to plan for.
+                budget = PrivacyBudget(budget.epsilon, budget.delta, account.order or budget.order)
             # From here on only the curator holds the data.
             curator = Curator(Columns.copy_of(X, target, self.fit_intercept), budget, noise, account)
             scales = prepare(curator, loss, declared, n_features, self.fit_intercept, solver.needs_slope)

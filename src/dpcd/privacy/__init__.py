@@ -16,13 +16,15 @@ The argument, on one page
 4. **The noise is an integer** from OpenDP's exact discrete Gaussian sampler, of scale z·(sensitivity), at least 2³⁰.
    No floating-point number touches the sum before the noise is in it, so no attack on floating-point noise applies.
    With a seed the noise is reproducible instead, and the statement says "seeded: not private".
-5. **Costs add exactly.** Adaptive Gaussian releases compose to μ² = Σ 1/z², converted to (ε, δ) without slack. What the
-   discreteness of the noise costs is proved and charged in `accounting`. What is not Gaussian adds Rényi curves.
+5. **Costs add exactly.** Gaussian releases, chosen adaptively, compose to μ² = Σ 1/z², converted to (ε, δ) without
+   slack. What the discreteness of the noise costs is proved and charged in `accounting`. Releases with δ = 0 are charged
+   as the Gaussian that dominates them, secret sampling at a Rényi order that is fixed before anything is released.
 6. **Everything else is post-processing:** steps, proximal operators, averages, models, statements. Losses and penalties
    run inside the kernels but only shape a contribution that is clamped afterwards: a wrong one costs accuracy alone.
 
 Not covered: how long a fit takes; that data which cannot be validated (non-finite values, unknown labels) are refused;
-fits with a seed.
+losses with side effects; fits with a seed. `sampling` and `stochastic` serve the rivals that need secret batches, and
+assume that the generator which draws those is unpredictable.
 """
 
 from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost, noise_multiplier

@@ -323,8 +323,9 @@ class PrivacyBudget:
         reserved = spent + PrivacyCost(discretization=max(self._reserve, draws * _CHARGE_PER_DRAW))
         if self.order is not None:
             # ε is μ²·order/2 plus what does not depend on μ², where it is not cut off at 0.
-            uncut = PrivacyCost(reserved.mu_squared + 1e6, reserved.discretization, reserved.renyi)
-            room = 1e6 - (uncut.epsilon(self.delta, self.order) - self.epsilon) * 2.0 / self.order
+            uncut = PrivacyCost(reserved.mu_squared + 100.0, reserved.discretization, reserved.renyi)
+            room = 100.0 - (uncut.epsilon(self.delta, self.order) - self.epsilon) * 2.0 / self.order
+            room -= 1e-12  # the rounding of this difference, which may be large beside what is left
         else:
             epsilon = self.epsilon - 2.0 * reserved.discretization
             delta = self.delta * math.exp(-reserved.discretization)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 import numpy as np
@@ -121,8 +122,17 @@ class Curator:
         if self._account is not None:
             self._account.charge(cost, mechanism.description, mechanism.relation, mechanism.count)
         self._spent = after
-        line = mechanism.description, mechanism.count, *mechanism.noise_multipliers, cost, mechanism.relation
-        self._releases.append(Release(*line))
+        sampling = getattr(mechanism, "sampling", None)
+        line = Release(
+            mechanism.description,
+            mechanism.count,
+            *mechanism.noise_multipliers,
+            cost,
+            mechanism.relation,
+            getattr(mechanism, "law", "gaussian"),
+            None if sampling is None else {"kind": type(sampling).__name__, **asdict(sampling)},
+        )
+        self._releases.append(line)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a curator holds raw data and a budget: neither may be copied")

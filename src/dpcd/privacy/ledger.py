@@ -200,7 +200,7 @@ class Ledger:
     Examples
     --------
     >>> import tempfile
-    >>> from dpcd.privacy import Ledger, PrivacyBudget
+    >>> from dpcd.privacy import Ledger, PrivacyBudget, PrivacyCost
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"sqlite:///{folder}/ledger.db")
     ...     ledger.create("patients-2026", PrivacyBudget(2.0, 1e-6))
@@ -428,6 +428,11 @@ class Account:
 
     ledger: Ledger
     dataset: str
+
+    @property
+    def order(self) -> float | None:
+        """The Rényi order at which costs add up, if the dataset's budget has one."""
+        return self.ledger.standing(self.dataset).budget.order
 
     def require(self, budget: PrivacyBudget) -> None:
         """Raise `BudgetExceeded` unless releases that use up this budget would fit, as things stand."""

@@ -349,6 +349,7 @@ class LaplaceSecondMoments(_ClippedSquares):
     epsilon: float
 
     description = "second moments (Laplace)"
+    law = "laplace"
     relation = REPLACE_ONE
 
     def __post_init__(self) -> None:

@@ -17,7 +17,11 @@ ADD_OR_REMOVE = "add or remove one record (their number taken as public)"
 
 @dataclass(frozen=True)
 class Release:
-    """One line of a statement: a mechanism that was run, and what it was charged."""
+    """One line of a statement: a mechanism that was run, and what it was charged.
+
+    `law` is that of the noise, and `sampling` says how batches were drawn, where they were: what somebody needs who
+    wants to compute the cost anew.
+    """
 
     description: str
     count: int
@@ -25,6 +29,8 @@ class Release:
     largest_noise_multiplier: float
     cost: PrivacyCost
     relation: str = REPLACE_ONE
+    law: str = "gaussian"
+    sampling: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

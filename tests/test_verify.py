@@ -1,0 +1,152 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from dpcd import DPLogisticRegression, DPRidge, cli
+from dpcd.solvers import DPCD, DPSGD, LaplaceSmoothness
+from dpcd.verify import StatementError, verify
+
+
+def statement(rng, **settings):
+    X = rng.normal(size=(2000, 3))
+    settings = {"feature_bounds": (-4, 4), "target_bounds": (-5, 5), "random_state": 0} | settings
+    model = DPRidge(**settings).fit(X, X[:, 0] + rng.normal(size=2000))
+    # As if the noise had been secure: what is checked here is arithmetic.
+    return json.loads(model.privacy_.to_json()) | {"private": True}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"epsilon": 0.1},
+        {"epsilon": 8.0, "delta": 1e-9},
+        {"smoothness": LaplaceSmoothness()},
+        {"solver": DPCD(n_passes=3, clip=[0.5, 1.0, 2.0, 4.0])},
+        {"solver": DPSGD(n_passes=2, batch_size=20)},
+        {"solver": DPSGD(n_passes=2, clip=1.0, sampling="poisson"), "smoothness": np.ones(3)},
+    ],
+    ids=["default", "small", "large", "laplace", "allocation", "batches", "poisson"],
+)
+def test_true_statements_are_verified(rng, settings):
+    fields = statement(rng, **settings)
+    result = verify(json.dumps(fields))
+    assert result.verified, str(result)
+    assert 0.9 * result.stated_epsilon <= result.recomputed_epsilon <= 1.01 * result.stated_epsilon
+    assert "verified" in str(result)
+
+
+def test_multiclass(rng):
+    X = rng.normal(size=(3000, 2))
+    model = DPLogisticRegression(feature_bounds=(-4, 4)).fit(X, np.arange(3000) % 3)
+    assert verify(model.privacy_.to_json()).verified
+
+
+@pytest.mark.parametrize(
+    ("lie", "problem"),
+    [
+        (lambda s: s.update(epsilon=0.5), "more than claimed"),
+        (lambda s: s.update(spent_epsilon=0.5), "more than stated as spent"),
+        (lambda s: s["releases"][-1].update(count=10 * s["releases"][-1]["count"]), "more than claimed"),
+        (lambda s: s["releases"].append(dict(s["releases"][-1])), "more than claimed"),
+        (
+            lambda s: s["releases"][-1].update(smallest_noise_multiplier=1.0, largest_noise_multiplier=1.0),
+            "more than claimed",
+        ),
+        (lambda s: s["releases"][0].update(smallest_noise_multiplier=0.0), "more than claimed"),
+        (lambda s: s.update(private=False), "can be reproduced"),
+        (lambda s: s.update(epsilon="inf"), "infinite"),
+        (lambda s: s["releases"][0].update(relation="add or remove one record"), "do not add up"),
+    ],
+)
+def test_false_statements_are_not(rng, lie, problem):
+    fields = statement(rng)
+    lie(fields)
+    result = verify(json.dumps(fields))
+    assert not result.verified
+    assert problem in str(result)
+
+
+def test_a_small_sum_beside_a_range_of_noise_is_not_believed(rng):
+    fields = statement(rng, solver=DPCD(n_passes=3, clip=[0.5, 1.0, 2.0, 4.0]))
+    honest = verify(json.dumps(fields)).recomputed_epsilon
+    fields["releases"][-1]["mu_squared"] = 1e-12
+    least = verify(json.dumps(fields)).recomputed_epsilon
+    assert 0.5 * honest < least < honest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not json", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "it has no delta, epsilon"),
+        ('{"epsilon": 1, "delta": 2, "spent_epsilon": 1, "private": true, "releases": []}', "delta"),
+        ('{"epsilon": true, "delta": 0.1, "spent_epsilon": 1, "private": true, "releases": []}', "not a number"),
+        ('{"epsilon": -1, "delta": 0.1, "spent_epsilon": 1, "private": true, "releases": []}', "negative"),
+        ('{"epsilon": 1, "delta": 0.1, "spent_epsilon": 1, "private": true, "releases": 3}', "list"),
+        ('{"epsilon": 1, "delta": 0.1, "spent_epsilon": 1, "private": true, "releases": [{}]}', "not a number"),
+    ],
+)
+def test_what_is_no_statement_is_said_to_be_none(text, message):
+    with pytest.raises(StatementError, match=message):
+        verify(text)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+keys = st.sampled_from(["epsilon", "delta", "spent_epsilon", "private", "releases"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(keys, json_values))
+def test_the_parser_survives_anything(fields):
+    base = {"epsilon": 1.0, "delta": 0.1, "spent_epsilon": 1.0, "private": True, "releases": []}
+    try:
+        result = verify(json.dumps(base | fields))
+    except StatementError:
+        return
+    assert result.verified in (True, False)
+
+
+release_keys = st.sampled_from(["count", "smallest_noise_multiplier", "largest_noise_multiplier", "law", "sampling"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(release_keys, json_values, min_size=1))
+def test_the_parser_survives_any_release(changes):
+    release = {"count": 3, "smallest_noise_multiplier": 9.0, "largest_noise_multiplier": 9.0, "law": "gaussian"}
+    release |= {"sampling": None, "mu_squared": 0.1, "relation": "replace one record"} | changes
+    fields = {"epsilon": 1.0, "delta": 0.1, "spent_epsilon": 1.0, "private": True, "releases": [release]}
+    try:
+        assert verify(json.dumps(fields)).recomputed_epsilon >= 0.0
+    except StatementError:
+        return
+
+
+def test_command_line(rng, tmp_path):
+    path = tmp_path / "statement.json"
+    path.write_text(json.dumps(statement(rng)))
+    runner = CliRunner()
+    good = runner.invoke(cli.app, ["verify", str(path)])
+    assert good.exit_code == 0
+    assert "verified" in good.output
+    path.write_text(json.dumps(statement(rng) | {"epsilon": 0.1}))
+    assert runner.invoke(cli.app, ["verify", str(path)]).exit_code == 1
+    path.write_text("nonsense")
+    assert runner.invoke(cli.app, ["verify", str(path)]).exit_code == 2
+    assert runner.invoke(cli.app, ["verify", str(tmp_path / "missing.json")]).exit_code == 2
+    audited = runner.invoke(cli.app, ["audit", "--trials", "60", "--plot", str(tmp_path / "audit.png")])
+    assert audited.exit_code == 0, audited.output
+    assert "not refuted" in audited.output
+    assert (tmp_path / "audit.png").is_file()
+    assert runner.invoke(cli.app, ["audit", "--epsilon", "-1", "--trials", "60"]).exit_code == 2
+    assert math.isfinite(verify(json.dumps(statement(rng))).recomputed_epsilon)

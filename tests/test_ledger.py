@@ -1,3 +1,4 @@
+import doctest
 import hashlib
 import math
 import os
@@ -235,6 +236,13 @@ class TestCharges:
             charge(ledger)
             assert Ledger(f"sqlite:///{ledger.path}").standing("patients").n_charges == 1
         assert sorted(path.name for path in ledger.path.parent.iterdir()) == ["ledger.db"]
+
+    def test_a_ledger_is_opened_once(self, ledger):
+        with ledger, pytest.raises(RuntimeError, match="open already"):
+            ledger.__enter__()
+
+    def test_the_example_in_the_documentation(self):
+        assert doctest.testmod(module).failed == 0
 
     def test_threads_do_not_share_the_connection(self, ledger):
         from concurrent.futures import ThreadPoolExecutor
@@ -696,10 +704,10 @@ class TestCommandLine:
             assert shown.exit_code == 0
             line = next(line for line in shown.output.splitlines() if "patients [x]" in line)
             cells = [cell.strip() for cell in line.strip("│ ").split("│")]
-            assert cells[2:4] == ["2", "1e-06"]
-            assert float(cells[4]) == pytest.approx(ledger.standing("patients [x]").epsilon_spent, rel=1e-3)
-            assert float(cells[5]) <= ledger.standing("patients [x]").epsilon_left
-            assert cells[6] == "1"
+            assert cells[1:3] == ["2", "1e-06"]
+            assert float(cells[3]) == pytest.approx(ledger.standing("patients [x]").epsilon_spent, rel=1e-3)
+            assert float(cells[4]) <= ledger.standing("patients [x]").epsilon_left
+            assert cells[5] == "1"
         listed = run("history", url, "--dataset", "patients [x]")
         assert listed.exit_code == 0
         assert "second moments [y]" in listed.output

@@ -45,7 +45,9 @@ def test_the_loss_of_the_contributing_guide_is_a_loss(rng):
     assert np.mean(y <= model.predict(X)) == pytest.approx(0.9, abs=0.05)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/privacy.md", "docs/theory.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/privacy.md", "docs/theory.md"]
+)
 def test_links_lead_somewhere(document):
     path = ROOT / document
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):

@@ -14,7 +14,7 @@ try:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.table import Table
+    from rich.table import Column, Table
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise SystemExit(f"the command line needs {error.name}: pip install 'dpcd[cli]'") from error
 
@@ -159,7 +159,7 @@ def show_ledger(
     dataset: Annotated[str | None, typer.Option(help="Only this one.", show_default=False)] = None,
 ) -> None:
     """Show what was spent and what is left."""
-    table = Table("dataset", "since")
+    table = Table(Column("dataset", overflow="fold"))
     for column in ("epsilon", "delta", "spent epsilon", "left epsilon", "charges"):
         table.add_column(column, justify="right")
     with _explained():
@@ -168,7 +168,6 @@ def show_ledger(
             standing = opened.standing(name)
             table.add_row(
                 escape(name),
-                f"{standing.created:%Y-%m-%d}",
                 f"{standing.budget.epsilon:g}",
                 f"{standing.budget.delta:g}",
                 f"{standing.epsilon_spent:.4g}",
@@ -185,8 +184,8 @@ def show_history(
     ledger: LedgerArgument, dataset: Annotated[str, typer.Option(help="Whose charges to list.", show_default=False)]
 ) -> None:
     """List every charge."""
-    table = Table("time (UTC)", "released")
-    for column in ("times", "epsilon alone", "μ²", "process", "dpcd"):
+    table = Table(Column("time (UTC)", no_wrap=True), Column("released", overflow="fold"))
+    for column in ("times", "epsilon alone", "μ²", "process"):
         table.add_column(column, justify="right")
     with _explained():
         opened = _ledger(ledger)
@@ -199,7 +198,6 @@ def show_history(
                 f"{charge.cost.epsilon(delta):.4g}",
                 f"{charge.cost.mu_squared:.4g}",
                 str(charge.process),
-                charge.library,
             )
     Console().print(table)
 

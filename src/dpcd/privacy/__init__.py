@@ -17,7 +17,7 @@ The argument, on one page
    No floating-point number touches the sum before the noise is in it, so no attack on floating-point noise applies.
    With a seed the noise is reproducible instead, and the statement says "seeded: not private".
 5. **Costs add exactly.** Gaussian releases, chosen adaptively, compose to μ² = Σ 1/z², converted to (ε, δ) without
-   slack. What the discreteness of the noise costs is proved and charged in `accounting`. Releases with δ = 0 are charged
+   slack. What the discreteness of the noise costs is proved and charged in `accounting`. Releases with δ = 0 count
    as the Gaussian that dominates them, secret sampling at a Rényi order that is fixed before anything is released.
 6. **Everything else is post-processing:** steps, proximal operators, averages, models, statements. Losses and penalties
    run inside the kernels but only shape a contribution that is clamped afterwards: a wrong one costs accuracy alone.

@@ -206,7 +206,7 @@ class Ledger:
     ...     ledger.create("patients-2026", PrivacyBudget(2.0, 1e-6))
     ...     ledger.charge("patients-2026", PrivacyCost.gaussian(10.0), "a mean", "replace one record")
     ...     round(ledger.standing("patients-2026").epsilon_spent, 3)
-    0.401
+    0.397
     """
 
     def __init__(self, url: str) -> None:
@@ -221,6 +221,8 @@ class Ledger:
         self._holder = (0, 0)
 
     def __enter__(self) -> Ledger:
+        if self._held is not None:
+            raise RuntimeError("this ledger is open already: make another Ledger of the same file")
         with self._explaining():
             self._held = self._connect()
         self._holder = (os.getpid(), threading.get_ident())

@@ -18,27 +18,10 @@ TESTS = Path(__file__).parent
 def run_tests(package, tests):
     """Exit status of the named tests against a copy of the package."""
     name, *options = shlex.split(tests)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        str(TESTS / name),
-        *options,
-    ]
+    quick = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *quick, str(TESTS / name), *options]
     environment = os.environ | {"PYTHONPATH": str(package.parent)}
-    result = subprocess.run(
-        [*pytest_quickly, str(TESTS / name), *options],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=TESTS.parent,
-    )
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
     return result.returncode, result.stdout
 
 

@@ -85,12 +85,13 @@ def agreement(best: Best, passes: Sequence[int]) -> str:
         for problem in PROBLEMS
         for count, value in zip(passes, _paper_row(PAPER_ERRORS, problem, "DP-CD", passes), strict=True)
     }
-    factors = {key: max(ratio, 1.0 / ratio) for key, ratio in ratios.items()}
-    worst = max(factors, key=lambda key: factors[key])
+    worst, farthest = max(ratios, key=lambda key: ratios[key]), min(ratios, key=lambda key: ratios[key])
     lines = [
-        f"- DP-CD is within a factor of 2 of the paper in {sum(f <= 2 for f in factors.values())} and within 3 in "
-        f"{sum(f <= 3 for f in factors.values())} of {len(factors)} cells. The farthest is {PROBLEMS[worst[0]].title} "
-        f"at {worst[1]} passes: {ratios[worst]:.2f} times the paper's error."
+        f"- DP-CD's error is at most twice the paper's in {sum(r <= 2 for r in ratios.values())} and at most three "
+        f"times in {sum(r <= 3 for r in ratios.values())} of {len(ratios)} cells; "
+        f"{sum(r < 0.5 for r in ratios.values())} are less than half of it. The extremes are {PROBLEMS[worst[0]].title} at {worst[1]} passes with "
+        f"{ratios[worst]:.2f} times the paper's error, and {PROBLEMS[farthest[0]].title} at {farthest[1]} passes with "
+        f"{ratios[farthest]:.2f} times."
     ]
     for problem in PROBLEMS:
         lowest = {method: _lowest(best, problem, method, passes) for method in METHODS if problem in METHODS[method]}

@@ -105,13 +105,14 @@ def work(unit: Unit, grid: Grid) -> float:
 def generators(seed: int, unit: Unit) -> tuple[SeededNoise, np.random.Generator]:
     """Noise and public choices of a unit, from the one seed; the same for all its settings.
 
-    The paper's DP-CD has one sequence of coordinates for all runs, as the small spreads in its Table 2 suggest: they
-    are those of the noise alone. "DP-CD, exact" draws a new one for each run.
+    DP-CD has one sequence of coordinates for all runs, as the small spreads in the paper's Table 2 suggest: they are
+    those of the noise alone. "DP-CD, exact" has the same sequence, so that the two differ in what they are about.
     """
-    key = [seed, *unit.problem.encode(), *unit.method.encode(), unit.passes]
-    noise, choices = np.random.SeedSequence([*key, unit.run]).spawn(2)
-    if unit.method in ("DP-CD", "DP-CD-P"):
-        (choices,) = np.random.SeedSequence(key).spawn(1)
+    sequence = [seed, *unit.problem.encode(), *unit.method.removesuffix(", exact").encode(), unit.passes]
+    key = [seed, *unit.problem.encode(), *unit.method.encode(), unit.passes, unit.run]
+    noise, choices = np.random.SeedSequence(key).spawn(2)
+    if unit.method.startswith("DP-CD"):
+        (choices,) = np.random.SeedSequence(sequence).spawn(1)
     return SeededNoise(np.random.default_rng(noise)), np.random.default_rng(choices)
 
 

@@ -4,26 +4,14 @@ import numpy as np
 import pytest
 
 import twins
+from replay import RecordingCurator
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import L1, Zero
-from dpcd.privacy import BudgetExceeded, Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.privacy import BudgetExceeded, Columns, PrivacyBudget, SeededNoise
 from dpcd.solvers import DPCD, Problem
 
 CHOICES = np.random.default_rng
 SQUARED = Squared()
-
-
-class Watcher(Curator):
-    """A curator that remembers what it was asked to release and what came out."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.seen = []
-
-    def release(self, mechanism):
-        result = super().release(mechanism)
-        self.seen.append((mechanism, result))
-        return result
 
 
 def problem_and_curator(n=400, p=4, epsilon=1.0, loss=SQUARED, seed=0):
@@ -31,14 +19,16 @@ def problem_and_curator(n=400, p=4, epsilon=1.0, loss=SQUARED, seed=0):
     scales = np.geomspace(0.1, 10, p)
     X = rng.normal(size=(n, p)) * scales
     y = X @ (rng.normal(size=p) / scales) + 0.1 * rng.normal(size=n)
-    curator = Watcher(Columns.copy_of(X, y), PrivacyBudget(epsilon, 1e-6), SeededNoise(np.random.default_rng(seed + 1)))
+    curator = RecordingCurator(
+        Columns.copy_of(X, y), PrivacyBudget(epsilon, 1e-6), SeededNoise(np.random.default_rng(seed + 1))
+    )
     return Problem(loss, L1(0.01), np.mean(X**2, axis=0), p, slope=2.0), curator
 
 
 def test_paper_rule_for_thresholds_steps_and_noise():
     problem, curator = problem_and_curator()
     DPCD(n_passes=5, step_size=0.5, clip=3.0).solve(curator, problem, 1, CHOICES(0))
-    ((updates, _),) = curator.seen
+    ((updates, _),) = curator.tape
     M = problem.smoothness
     np.testing.assert_allclose(updates.clip, 3.0 * np.sqrt(M / M.sum()))
     np.testing.assert_allclose(updates.steps, 0.5 / M)
@@ -51,7 +41,7 @@ def test_paper_rule_for_thresholds_steps_and_noise():
 def test_orders(order):
     problem, curator = problem_and_curator()
     DPCD(n_passes=6, clip=3.0, order=order).solve(curator, problem, 1, CHOICES(0))
-    coordinates = curator.seen[0][0].coordinates
+    coordinates = curator.tape[0][0].coordinates
     passes = coordinates.reshape(6, 4)
     if order == "cyclic":
         assert np.array_equal(passes, np.tile(np.arange(4), (6, 1)))
@@ -68,10 +58,10 @@ def test_averages_equal_averages_of_the_iterates(average, n_loops):
     problem, curator = problem_and_curator()
     solver = DPCD(n_passes=6, clip=3.0, average=average, n_loops=n_loops)
     solution = solver.solve(curator, problem, 1, CHOICES(0))
-    assert len(curator.seen) == n_loops
-    assert sum(updates.count for updates, _ in curator.seen) == 4 * solution.n_passes == 24
+    assert len(curator.tape) == n_loops
+    assert sum(updates.count for updates, _ in curator.tape) == 4 * solution.n_passes == 24
     expected = np.zeros(4)
-    for updates, (_, values) in curator.seen:
+    for updates, (_, values) in curator.tape:
         np.testing.assert_allclose(updates.start, expected, atol=1e-12)
         points = twins.iterates(updates.start, updates.coordinates, values)
         kept = {"last": 1, "tail": math.ceil(len(points) / 4), "periodic": len(points)}[average]
@@ -86,7 +76,7 @@ def test_allocation_minimizes_the_effect_of_noise_for_thresholds_of_ones_own():
     clip = np.array([0.1, 5.0, 0.3, 1.0])
     room = curator.gaussian_room
     DPCD(n_passes=5, clip=clip).solve(curator, problem, 1, CHOICES(0))
-    updates = curator.seen[0][0]
+    updates = curator.tape[0][0]
     counts = np.bincount(updates.coordinates)
 
     def effect(z):
@@ -108,14 +98,14 @@ def test_equal_shares_are_optimal_under_the_papers_rule():
     problem, curator = problem_and_curator()
     clip = 3.0 * np.sqrt(problem.smoothness / problem.smoothness.sum())
     DPCD(n_passes=5, clip=clip).solve(curator, problem, 1, CHOICES(0))
-    noise = curator.seen[0][0].noise_multiplier
+    noise = curator.tape[0][0].noise_multiplier
     np.testing.assert_allclose(noise, noise[0], rtol=1e-9)
 
 
 def test_default_settings_follow_public_numbers_only():
     problem, curator = problem_and_curator(n=5000)
     DPCD().solve(curator, problem, 1, CHOICES(0))
-    updates = curator.seen[0][0]
+    updates = curator.tape[0][0]
     np.testing.assert_allclose(updates.clip, 2.5 * problem.slope * np.sqrt(problem.smoothness))
     assert 2 * 4 <= updates.count <= 100 * 4
     tiny_problem, tiny_curator = problem_and_curator(n=20, epsilon=0.01)
@@ -129,7 +119,7 @@ def test_columns_without_smoothness_stay_out():
     problem, curator = problem_and_curator()
     problem = Problem(problem.loss, Zero(), problem.smoothness * [1, 0, 1, 0], 4, slope=1.0)
     solution = DPCD(n_passes=4).solve(curator, problem, 1, CHOICES(0))
-    assert set(curator.seen[0][0].coordinates) == {0, 2}
+    assert set(curator.tape[0][0].coordinates) == {0, 2}
     assert solution.weights[1] == solution.weights[3] == 0.0
     assert solution.weights[0] != 0.0
 
@@ -145,7 +135,7 @@ def test_budget_is_divided_exactly_whatever_the_loops():
 def test_logistic_uses_the_slope_bound():
     problem, curator = problem_and_curator(loss=Logistic())
     DPCD(n_passes=2, clip=None).solve(curator, problem, 1, CHOICES(0))
-    updates = curator.seen[0][0]
+    updates = curator.tape[0][0]
     np.testing.assert_allclose(updates.clip, 2.5 * 2.0 * np.sqrt(problem.smoothness / 0.25))
 
 

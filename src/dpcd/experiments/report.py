@@ -86,10 +86,10 @@ def agreement(best: Best, passes: Sequence[int]) -> str:
         for count, value in zip(passes, _paper_row(PAPER_ERRORS, problem, "DP-CD", passes), strict=True)
     }
     worst, farthest = max(ratios, key=lambda key: ratios[key]), min(ratios, key=lambda key: ratios[key])
+    twice, thrice, half = (sum(ratio <= limit for ratio in ratios.values()) for limit in (2.0, 3.0, 0.5))
     lines = [
-        f"- DP-CD's error is at most twice the paper's in {sum(r <= 2 for r in ratios.values())} and at most three "
-        f"times in {sum(r <= 3 for r in ratios.values())} of {len(ratios)} cells; "
-        f"{sum(r < 0.5 for r in ratios.values())} are less than half of it. The extremes are {PROBLEMS[worst[0]].title} at {worst[1]} passes with "
+        f"- DP-CD's error is at most twice the paper's in {twice} and at most three times in {thrice} of {len(ratios)} "
+        f"cells; {half} are at most half of it. The extremes are {PROBLEMS[worst[0]].title} at {worst[1]} passes with "
         f"{ratios[worst]:.2f} times the paper's error, and {PROBLEMS[farthest[0]].title} at {farthest[1]} passes with "
         f"{ratios[farthest]:.2f} times."
     ]

@@ -41,8 +41,25 @@ def _chunks(count: int, every: int, width: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
+class _OnBatches:
+    """What mechanisms on secret batches have in common."""
+
+    sampling: Sampling
+    noise_multiplier: float
+
+    @property
+    def relation(self) -> str:
+        """That of the sampling."""
+        return self.sampling.relation
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """The one noise multiplier, twice."""
+        return self.noise_multiplier, self.noise_multiplier
+
+
 @dataclass(frozen=True, eq=False)
-class GradientSteps:
+class GradientSteps(_OnBatches):
     """A run of proximal DP-SGD: noisy sums of clipped gradients over secret batches, and proximal steps.
 
     Parameters
@@ -97,16 +114,6 @@ class GradientSteps:
             raise ValueError("more than 10 million columns are beyond the analysis of rounding")
 
     @property
-    def relation(self) -> str:
-        """That of the sampling."""
-        return self.sampling.relation
-
-    @property
-    def noise_multipliers(self) -> tuple[float, float]:
-        """The one noise multiplier, twice."""
-        return self.noise_multiplier, self.noise_multiplier
-
-    @property
     def cost(self) -> PrivacyCost:
         """`count` sampled Gaussian releases, each with noise in every entry."""
         return self.count * self.sampling.cost(self.noise_multiplier, len(self.start))
@@ -140,7 +147,7 @@ class GradientSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class DualSteps:
+class DualSteps(_OnBatches):
     """A run of DP-SCD: noisy increments of all dual variables and of the primal vector, on secret lots of records.
 
     Parameters
@@ -190,16 +197,6 @@ class DualSteps:
         check_multipliers(self.noise_multiplier)
         for name in ("clip", "penalty_strength", "largest_norm"):
             _check_ordinary(name, getattr(self, name))
-
-    @property
-    def relation(self) -> str:
-        """That of the sampling."""
-        return self.sampling.relation
-
-    @property
-    def noise_multipliers(self) -> tuple[float, float]:
-        """The one noise multiplier, twice."""
-        return self.noise_multiplier, self.noise_multiplier
 
     @property
     def cost(self) -> PrivacyCost:

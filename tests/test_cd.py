@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import twins
-from replay import RecordingCurator
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import L1, Zero
 from dpcd.privacy import BudgetExceeded, Columns, PrivacyBudget, SeededNoise
 from dpcd.solvers import DPCD, Problem
+from replay import RecordingCurator
 
 CHOICES = np.random.default_rng
 SQUARED = Squared()

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpcd.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Zero
 from dpcd.privacy import Account, Columns, Curator, Ledger, PrivacyBudget, PrivacyStatement, randomness
+from dpcd.privacy.statement import library_version
 from dpcd.solvers import DPCD, GaussianSmoothness, Problem, Solution
 from dpcd.solvers.scales import Declared, prepare
 
@@ -197,7 +197,7 @@ class _PrivateLinearModel(BaseEstimator):
             (f"{n_records} records, {n_features} features", *_assumptions(declared), *assumptions),
             curator.noise_description,
             curator.private,
-            version("dpcd"),
+            library_version(),
             budget.order,
         )
         return coefficients, intercepts

@@ -24,14 +24,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpcd.privacy.accounting import ORDERS, SMALLEST_EPSILON, BudgetExceeded, PrivacyBudget, PrivacyCost
+from dpcd.privacy.statement import library_version
 
 #: How long a charge waits for other processes' charges.
 BUSY_SECONDS = 30.0
@@ -334,7 +333,7 @@ class Ledger:
             connection.execute(
                 f"INSERT INTO charges (dataset, time, description, releases, relation, {_COST}, library, process) "
                 f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (dataset, _now(), description, releases, relation, *_stored(cost), _library_version(), os.getpid()),
+                (dataset, _now(), description, releases, relation, *_stored(cost), library_version(), os.getpid()),
             )
             connection.execute(
                 f"UPDATE datasets SET charges = charges + 1, relation = ?, ({_COST}) = (?, ?, ?) WHERE name = ?",
@@ -513,8 +512,3 @@ def _read_cost(mu_squared: float, discretization: float, renyi: Any) -> PrivacyC
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-@cache
-def _library_version() -> str:
-    return version("dpcd")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 from dpcd.privacy.accounting import PrivacyCost
@@ -13,6 +15,12 @@ from dpcd.privacy.accounting import PrivacyCost
 REPLACE_ONE = "replace one record"
 #: The relation of Poisson sampling, which the DP-CD paper used for its rivals; for reproduction only.
 ADD_OR_REMOVE = "add or remove one record (their number taken as public)"
+
+
+@cache
+def library_version() -> str:
+    """Version of the library; reading it takes a millisecond, so once will do."""
+    return version("dpcd")
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,19 @@ def dual_descent(  # type: ignore[no-untyped-def]
                 total[j, c] += sums[j, c] + noise[k, j]
 
 
+def has_double(members, starts, large):  # type: ignore[no-untyped-def]
+    """Whether a record comes up twice in each batch, but for those that are too large to compare all pairs."""
+    double = np.zeros(starts.shape[0] - 1, dtype=np.bool_)
+    for k in range(starts.shape[0] - 1):
+        if large[k]:
+            continue
+        for a in range(starts[k] + 1, starts[k + 1]):
+            for b in range(starts[k], a):
+                if members[a] == members[b]:
+                    double[k] = True
+    return double
+
+
 def square_sum(column, scale, lattice):  # type: ignore[no-untyped-def]
     """Sum over the column of (x·scale)² as an integer in [0, bound] for each record."""
     total = encode(lattice, 0.0, 1.0)

@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from dpcd.compilation import compiled
 from dpcd.privacy.accounting import ORDERS, Conversion, PrivacyBudget, PrivacyCost, noise_multiplier
+from dpcd.privacy.kernels import has_double
 from dpcd.privacy.statement import ADD_OR_REMOVE, REPLACE_ONE
 
 Integers = NDArray[np.int64]
@@ -129,18 +131,19 @@ def _without_replacement(n_records: int, sizes: Integers, generator: np.random.G
 
     Batches that are small against the data are drawn with replacement, and drawn again where a record came up twice.
     """
-    ends = np.cumsum(sizes)
+    starts = np.append(0, np.cumsum(sizes))
     batch = np.repeat(np.arange(len(sizes)), sizes)
     members = generator.integers(n_records, size=len(batch))
-    for large in np.flatnonzero(sizes**2 > n_records).tolist():
-        chosen = generator.choice(n_records, size=sizes[large], replace=False, shuffle=False)
-        members[ends[large] - sizes[large] : ends[large]] = chosen
+    large = sizes**2 > n_records
+    for k in np.flatnonzero(large).tolist():
+        chosen = generator.choice(n_records, size=sizes[k], replace=False, shuffle=False)
+        members[starts[k] : starts[k + 1]] = chosen
+    doubled = compiled(has_double)
     while True:
-        keys = np.sort(batch * n_records + members)
-        doubles = np.unique(keys[1:][keys[1:] == keys[:-1]] // n_records)
-        if not len(doubles):
+        double = doubled(members, starts, large)
+        if not double.any():
             return members
-        again = np.isin(batch, doubles)
+        again = double[batch]
         members[again] = generator.integers(n_records, size=int(again.sum()))
 
 

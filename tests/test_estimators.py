@@ -236,6 +236,7 @@ class TestPrivateFits:
         model = DPRidge(epsilon=0.1, random_state=0).fit(X, y)
         assert not model.coef_.any()
         assert model.intercept_ == 0.0
+        assert "note: the budget bought no update" in str(model.privacy_)
         assert model.privacy_.spent_epsilon < 0.1
 
     def test_extreme_rows_are_legal(self, table):
@@ -344,7 +345,8 @@ class TestBadInput:
             ({"delta": 1.0}, "delta must lie"),
             ({"alpha": -1.0}, "alpha must be"),
             ({"alpha": math.nan}, "alpha must be"),
-            ({"feature_bounds": (1.0, 0.0)}, "lower <= upper"),
+            ({"feature_bounds": (1.0, 0.0)}, "lower < upper"),
+            ({"feature_bounds": [(0, 1)] * 2}, "arrays of 5"),
             ({"feature_bounds": (0.0, math.inf)}, "finite"),
             ({"feature_bounds": 3.0}, "feature_bounds must be"),
             ({"feature_bounds": ([0.0, 0.0], [1.0, 1.0])}, "arrays of 5"),
@@ -355,6 +357,9 @@ class TestBadInput:
             ({"smoothness": [-1.0] * 5}, "at least 0"),
             ({"smoothness": "large"}, "smoothness must be"),
             ({"solver": DPCD(clip=math.inf)}, "infinite clip"),
+            ({"solver": "lbfgs"}, "solver must be an object"),
+            ({"solver": DPCD}, "solver must be an object"),
+            ({"fit_intercept": "yes"}, "fit_intercept must be"),
             ({"solver": DPCD(clip=[1.0, 2.0])}, "each of 6 columns"),
             ({"random_state": "today"}, "random_state must be"),
         ],
@@ -426,6 +431,20 @@ class TestBadInput:
             assert error.value.__suppress_context__
         with pytest.raises(ValueError, match="must be numeric"):
             DPRidge().fit(X, np.where(y > 0, "Ms. Smith", "1"))
+
+    def test_pairs_of_bounds_and_vectors_of_features(self, regression):
+        X, y = regression
+        with pytest.raises(ValueError, match="not a pair for each feature"):
+            DPRidge(feature_bounds=[(-5, 5)] * 2).fit(X[:, :2], y)
+        for vector in (X[:, 0], X[:, 0].tolist()):
+            with pytest.raises(ValueError, match="Expected 2D array") as error:
+                DPRidge().fit(vector, y)
+            assert f"{X[0, 0]:.4f}"[-4:] not in str(error.value)
+
+    @pytest.mark.parametrize("parts", [{"loss": "huber"}, {"loss": Huber}, {"penalty": "l1"}, {"loss": lambda y, z: y}])
+    def test_names_and_functions_are_no_losses(self, regression, parts):
+        with pytest.raises(ValueError, match=r"(loss|penalty) must be an object such as"):
+            DPGeneralizedLinearModel(**parts).fit(*regression)
 
     def test_targets_beyond_double_precision(self, regression, recwarn):
         X, y = regression

@@ -45,7 +45,7 @@ def reproduce(
     output: Annotated[Path, typer.Option(help="Folder for results; an interrupted run goes on there.")] = Path(
         "results/paper"
     ),
-    quick: Annotated[bool, typer.Option("--quick", help="A thinned grid, for a look; under two minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A thinned grid, for a look; about two minutes.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes; default: one for each core.")] = os.cpu_count() or 1,
     seed: Annotated[int, typer.Option(min=0, help="Every random choice comes from it.")] = 0,
 ) -> None:

@@ -133,6 +133,7 @@ class _PrivateLinearModel(BaseEstimator):
                 f"{type(self).__name__}.fit takes X and y only; it does not support {', '.join(unsupported)}{hint}: "
                 f"leave it out"
             )
+        _check_two_dimensional(X)
         # float32 stays as it is: the curator makes the one copy, in float64.
         # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
         with np.errstate(all="ignore"):
@@ -157,6 +158,7 @@ class _PrivateLinearModel(BaseEstimator):
         delta = 1.0 / n_records**2 if self.delta is None else self.delta
         noise, choices = randomness(self.random_state)
         solver = DPCD() if self.solver is None else self.solver
+        _check_parts(loss, penalty, solver, self.fit_intercept)
         n_columns = n_features + self.fit_intercept
         n_problems = n_classes if n_classes > 2 else 1
         budget = PrivacyBudget(self.epsilon, delta)
@@ -199,11 +201,13 @@ class _PrivateLinearModel(BaseEstimator):
             curator.private,
             library_version(),
             budget.order,
+            () if self.n_iter_ else ("the budget bought no update: this is the zero model",),
         )
         return coefficients, intercepts
 
     def _linear_predictor(self, X) -> np.ndarray:
         check_is_fitted(self)
+        _check_two_dimensional(X)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return X @ self.coef_.T + self.intercept_
 
@@ -464,6 +468,32 @@ class DPLinearSVC(_PrivateClassifier):
         return L2(_checked_alpha(self.alpha, n_records))
 
 
+def _check_two_dimensional(X: Any) -> None:
+    """Refuse a vector of features; scikit-learn would too, quoting its values."""
+    dimensions = X.ndim if hasattr(X, "ndim") else np.ndim(X) if isinstance(X, (list, tuple)) else 2
+    if dimensions == 1:
+        raise ValueError(
+            "Expected 2D array, got 1D array instead. Reshape your data either using array.reshape(-1, 1) if it has a "
+            "single feature or array.reshape(1, -1) if it contains a single sample."
+        )
+
+
+def _check_parts(loss: Any, penalty: Any, solver: Any, fit_intercept: Any) -> None:
+    """Refuse names, classes and functions where an object is wanted."""
+    if not (isinstance(loss, tuple) and hasattr(loss, "derivative") and hasattr(loss, "curvature")):
+        raise ValueError(
+            f"loss must be an object such as dpcd.losses.Huber(1.0), or a NamedTuple like it; got {loss!r}"
+        )
+    if not (isinstance(penalty, tuple) and hasattr(penalty, "prox")):
+        raise ValueError(
+            f"penalty must be an object such as dpcd.penalties.L1(0.1), or a NamedTuple like it; got {penalty!r}"
+        )
+    if isinstance(solver, type) or not hasattr(solver, "solve"):
+        raise ValueError(f"solver must be an object such as dpcd.solvers.DPCD() or None, got {solver!r}")
+    if not isinstance(fit_intercept, (bool, np.bool_)):
+        raise ValueError(f"fit_intercept must be True or False, got {fit_intercept!r}")
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
@@ -506,8 +536,11 @@ def _checked_bounds(bounds: Any, n_features: int, names: Any) -> tuple[np.ndarra
             f"feature_bounds must be (lower, upper) with numbers or arrays of {n_features}, a mapping from names, or "
             f"None; got {bounds!r}"
         ) from None
-    if not (np.all(lower <= upper) and np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
-        raise ValueError("feature_bounds must be finite, with lower <= upper for every feature")
+    if not (np.all(lower < upper) and np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
+        raise ValueError(
+            "feature_bounds must be finite, with lower < upper for every feature: give all lower and then all upper "
+            "bounds, not a pair for each feature"
+        )
     return lower, upper
 
 

@@ -70,6 +70,8 @@ def reproduce(
     for method in _EPSILON_METHODS:
         for problem in METHODS[method]:
             candidates = [best[problem, method, count] for count in grid.passes]
+            if grid is not FULL:
+                candidates = [_best_of_all(best, grid, problem, method)]
             budgets += error_against_epsilon(candidates, seed, max(2, curve_runs // 2))
     on_stage("bounds of the theory")
     bounds = bounds_and_errors(seed, curve_runs)

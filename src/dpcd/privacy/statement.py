@@ -43,7 +43,8 @@ class Release:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         fields = asdict(self)
-        return {**fields, **fields.pop("cost")}
+        cost = fields.pop("cost")
+        return fields | cost  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class PrivacyStatement:
         Where the noise came from, and whether nobody can reproduce it. Seeded noise voids the guarantee.
     version
         Version of the library.
+    notes
+        What else there is to know, from public and released numbers alone.
     """
 
     epsilon: float
@@ -77,6 +80,7 @@ class PrivacyStatement:
     private: bool
     version: str
     order: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def cost(self) -> PrivacyCost:
@@ -139,6 +143,7 @@ class PrivacyStatement:
             lines.append("    nothing")
         lines.append("  taken as public")
         lines += [f"    {assumption}" for assumption in self.assumptions]
+        lines += [f"  note: {note}" for note in self.notes]
         lines.append(f"  μ = {self.mu:.6g}, dpcd {self.version}")
         return "\n".join(lines)
 

@@ -12,7 +12,8 @@ import math
 import numpy as np
 
 from dpcd.audit import NoNoise, single_updates
-from dpcd.privacy import Curator, PrivacyCost
+from dpcd.compilation import compiled
+from dpcd.privacy import Curator, PrivacyCost, SeededNoise, kernels
 from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
 from dpcd.privacy.stochastic import DualSteps, GradientSteps
 
@@ -117,12 +118,51 @@ def noiseless(question, columns):
     raise NotImplementedError(type(question).__name__)
 
 
+def dual_steps_apart(mechanism, columns, neighbour, n_lots=6):
+    """For lots from a state that a noisy run reaches: how far the increments of (α, v) differ, over what is allowed."""
+    n = columns.n_records
+    noise = SeededNoise(np.random.default_rng(4))
+    scale = mechanism.noise_multiplier * mechanism.sampling.sensitivity * math.sqrt(2.0)
+    encoder = lattice(max(n, mechanism.count), scale, scale * math.sqrt(mechanism.count))
+    width = mechanism.n_columns
+    kernel = compiled(kernels.dual_descent, type(mechanism.loss), kernels.Lattice)
+    strength = mechanism.penalty_strength / mechanism.largest_norm**2 * n
+    tables = []
+    for data in (columns, neighbour):
+        rows, norms = data.bounded_rows(mechanism.largest_norm)
+        target = data.signed_target(mechanism.positive_class)
+        tables.append((rows / mechanism.largest_norm, norms / mechanism.largest_norm, target))
+    state = [np.zeros(shape, dtype=np.int64) for shape in ((n, 1), n, (width, 1))]
+    allowed = 2.0 * math.sqrt(2.0) * (encoder.bound + math.sqrt(width))
+
+    def after(table, members, starts, draws):
+        moved = [part.copy() for part in state]
+        lot = members, starts, mechanism.sampling.mean_size, strength, np.array([mechanism.clip])
+        with np.errstate(all="ignore"):
+            kernel(*table, mechanism.loss, encoder, *lot, draws[:, :n], draws[:, n:], *moved)
+        return moved
+
+    silent = np.zeros((1, n + width), dtype=np.int64)
+    for _ in range(n_lots):
+        members, starts = mechanism.sampling.draw(n, 1, np.random.default_rng(len(tables)))
+        # Record 7 is the one that differs: put it into every lot.
+        members[0] = 7 if 7 not in members else members[0]
+        ours, theirs = (after(table, members, starts, silent) for table in tables)
+        difference = [(a - b).ravel().astype(float) for a, b in zip(ours, theirs, strict=True)]
+        yield float(np.linalg.norm(np.concatenate(difference))) / allowed
+        draws = noise.gaussian(scale * (encoder.bound + math.sqrt(width)), n + width).reshape(1, -1)
+        state = after(tables[0], members, starts, draws)
+
+
 def check_sensitivity(tape, columns, neighbour):
     """Each input moves by at most noise scale / noise multiplier between neighbours; returns how close it came."""
     closest = 0.0
     for mechanism, answer in tape:
         if isinstance(mechanism, DualSteps):
-            continue  # its state is internal to a run; test_stochastic searches its steps
+            for moved in dual_steps_apart(mechanism, columns, neighbour):
+                assert moved <= 1.0, f"DualSteps moved by {moved:.3f} of its sensitivity"
+                closest = max(closest, moved)
+            continue
         multipliers = mechanism.noise_multipliers
         for question in questions(mechanism, answer):
             (ours, scale), (theirs, same_scale) = noiseless(question, columns), noiseless(question, neighbour)

@@ -1,7 +1,11 @@
 import gzip
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpcd import datasets
 from dpcd.losses import Logistic, Squared
@@ -16,6 +20,16 @@ def test_offline_files_are_checked(tmp_path, monkeypatch):
     (tmp_path / "electricity.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
     with pytest.raises(ValueError, match="checksum"):
         datasets.electricity()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_any_other_file_is_refused_in_words(content, compress):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        (Path(folder) / "california.csv.gz").write_bytes(gzip.compress(content) if compress else content)
+        patch.setenv("DPCD_DATA", folder)
+        with pytest.raises(ValueError, match="its checksum differs"):
+            datasets.california()
 
 
 def test_a_failed_download_says_what_to_do(monkeypatch):

@@ -132,3 +132,13 @@ class TestTheHarnessCatches:
         closest = check_sensitivity(recorder.tape, recorder._columns, neighbour)
         assert 0.9 < closest <= 1.0 + 1e-12
         assert math.isfinite(closest)
+
+    def test_dual_steps_are_asked_about_a_record_that_differs(self, rng):
+        (X, y), (other_X, other_y) = neighbours(LOSSES[0], rng)
+        solver = DPSCD(row_norm=5.0, n_passes=1, lot_size=10, clip=1e-3)
+        budget = PrivacyBudget(2.0, 1e-4, solver.renyi_order(len(y), 3, 2.0, 1e-4, 1))
+        recorder = RecordingCurator(Columns.copy_of(X, y), budget, SeededNoise(rng))
+        solver.solve(recorder, Problem(LOSSES[0], L2(0.1), np.ones(3), 3), 1, rng)
+        other_X[7], other_y[7] = X[7], -1e9 * np.sign(y[7])
+        closest = check_sensitivity(recorder.tape, recorder._columns, Columns.copy_of(other_X, other_y))
+        assert 0.5 < closest <= 1.0

@@ -14,6 +14,8 @@ from dpcd.penalties import L1, Zero
 from dpcd.privacy import Columns, PrivacyCost, SeededNoise
 from dpcd.privacy.accounting import SMALLEST_SCALE
 from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
+from dpcd.privacy.sampling import FixedSize
+from dpcd.privacy.stochastic import DualSteps, GradientSteps
 from test_kernels import wild_floats
 
 
@@ -281,8 +283,14 @@ def test_a_loss_with_an_array_is_refused():
             self.memory[0] = y
             return y
 
-    with pytest.raises(ValueError, match="numbers only"):
-        updates(loss=Spy(np.zeros(1)))
+    for memory in (np.zeros(1), [0.0], (np.zeros(1),)):
+        with pytest.raises(ValueError, match="numbers only"):
+            updates(loss=Spy(memory))
+        sampling = FixedSize(2, 4)
+        with pytest.raises(ValueError, match="numbers only"):
+            GradientSteps(Spy(memory), Zero(), sampling, 1, 3, 1.0, 0.1, 2.0, np.zeros(3))
+        with pytest.raises(ValueError, match="numbers only"):
+            DualSteps(Spy(memory), sampling, 1, 1.0, 1.0, 1.0, 2.0, 3)
 
 
 def test_a_hostile_loss_cannot_leave_the_lattice(rng):

@@ -125,6 +125,14 @@ def frozen(values: Any, dtype: type[Any]) -> NDArray[Any]:
     return array
 
 
+def check_loss(loss: Any) -> None:
+    """Refuse a loss with room to remember: into an array, list or object it could write what it sees of the data."""
+    if not (isinstance(loss, tuple) and all(isinstance(value, (int, float, np.number)) for value in loss)):
+        raise ValueError(
+            "a loss must be a NamedTuple that holds numbers only, as it could write data into anything else"
+        )
+
+
 def check_multipliers(values: Any) -> None:
     """Refuse noise multipliers that are no numbers ≥ 0: their cost would not match their noise."""
     values = np.asarray(values, dtype=np.float64)
@@ -182,8 +190,7 @@ class CoordinateUpdates:
             if getattr(self, name).shape != np.shape(self.start):
                 raise ValueError(f"{name} needs one value for each of {len(self.start)} columns")
         check_multipliers(self.noise_multiplier)
-        if any(isinstance(value, np.ndarray) for value in (self.loss if isinstance(self.loss, tuple) else ())):
-            raise ValueError("a loss may hold numbers only: into an array it could write what it sees of the data")
+        check_loss(self.loss)
         used = np.unique(self.coordinates)
         if used.size and not (used[0] >= 0 and used[-1] < len(self.start)):
             raise ValueError(f"coordinates must lie in 0 … {len(self.start) - 1}")

@@ -15,7 +15,7 @@ from dpcd.penalties import Penalty
 from dpcd.privacy import kernels
 from dpcd.privacy.accounting import PrivacyCost
 from dpcd.privacy.kernels import Lattice
-from dpcd.privacy.mechanisms import Columns, Floats, check_multipliers, frozen, lattice
+from dpcd.privacy.mechanisms import Columns, Floats, check_loss, check_multipliers, frozen, lattice
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.sampling import FixedSize, Sampling
 
@@ -109,6 +109,7 @@ class GradientSteps(_OnBatches):
         object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
         object.__setattr__(self, "start", frozen(self.start, np.float64))
         check_multipliers(self.noise_multiplier)
+        check_loss(self.loss)
         _check_ordinary("clip", self.clip)
         if len(self.start) > 10**7:
             raise ValueError("more than 10 million columns are beyond the analysis of rounding")
@@ -195,6 +196,7 @@ class DualSteps(_OnBatches):
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
         check_multipliers(self.noise_multiplier)
+        check_loss(self.loss)
         for name in ("clip", "penalty_strength", "largest_norm"):
             _check_ordinary(name, getattr(self, name))
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -100,6 +100,15 @@ def _documented(cls):
     return cls
 
 
+class _Parts(NamedTuple):
+    """What a fit is made of besides the data."""
+
+    loss: Loss
+    penalty: Penalty
+    solver: Any
+    declared: Declared
+
+
 # Models are dataclasses: scikit-learn reads parameters off the signature of __init__, which a dataclass writes without
 # repeating eleven shared parameters for every model.
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -151,59 +160,78 @@ class _PrivateLinearModel(BaseEstimator):
             raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
         return X, y
 
-    def _fit_private(self, X, target, target_bounds=None, n_classes=0, assumptions=()) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients and intercepts, a row for each problem that is solved."""
+    def _fit_private(self, X, target, assumptions=()) -> None:
+        """Spend the budget on the model, and say what was spent."""
         n_records, n_features = X.shape
-        loss, penalty = self._loss(), self._penalty(n_records)
         delta = 1.0 / n_records**2 if self.delta is None else self.delta
         noise, choices = randomness(self.random_state)
-        solver = DPCD() if self.solver is None else self.solver
-        _check_parts(loss, penalty, solver, self.fit_intercept)
-        n_columns = n_features + self.fit_intercept
-        n_problems = n_classes if n_classes > 2 else 1
         budget = PrivacyBudget(self.epsilon, delta)
-        solver.check(loss, penalty, n_columns, self.fit_intercept, private=math.isfinite(budget.epsilon))
-        order = solver.renyi_order(n_records, n_columns, budget.epsilon, budget.delta, n_problems)
+        parts = self._checked_parts(n_records, n_features, budget.epsilon)
+        n_columns, n_problems = n_features + self.fit_intercept, len(self._positive_classes())
+        order = parts.solver.renyi_order(n_records, n_columns, budget.epsilon, budget.delta, n_problems)
         budget = PrivacyBudget(budget.epsilon, budget.delta, order)
-        declared = Declared(
-            _checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
-            _checked_target_bounds(target_bounds),
-            _checked_smoothness(self.smoothness, n_features),
-        )
-        positive_classes: list[int | None] = [None]
-        if n_classes:
-            positive_classes = [1] if n_classes == 2 else list(range(n_classes))
-        solutions: list[Solution] = []
-        with _opened_account(self.ledger, self.dataset) as account:
+        with opened_account(self.ledger, self.dataset) as account:
             if account is not None and budget.order is not None:
                 # The ledger adds up at its own order, so that is the one to plan for.
                 budget = PrivacyBudget(budget.epsilon, budget.delta, account.order or budget.order)
             # From here on only the curator holds the data.
             curator = Curator(Columns.copy_of(X, target, self.fit_intercept), budget, noise, account)
-            scales = prepare(curator, loss, declared, n_features, self.fit_intercept, solver.needs_slope)
-            for positive_class in positive_classes:
-                problem = Problem(loss, penalty, scales.smoothness, n_features, scales.slope, positive_class)
-                parts = len(positive_classes) - len(solutions)
-                solutions.append(solver.solve(curator, problem, parts, choices))
+            self._solve(curator, parts, choices)
         if account is not None:
             assumptions = (*assumptions, f"charged to dataset {account.dataset!r} of a ledger")
-        weights = np.array([solution.weights for solution in solutions])
-        coefficients, intercepts = weights[:, :n_features], np.zeros(len(weights))
-        if self.fit_intercept:
-            intercepts = weights[:, n_features] - coefficients @ scales.center + scales.target_center
-        self.n_iter_ = solutions[0].n_passes
         self.privacy_ = PrivacyStatement(
             budget.epsilon,
             budget.delta,
             curator.releases,
-            (f"{n_records} records, {n_features} features", *_assumptions(declared), *assumptions),
+            (f"{n_records} records, {n_features} features", *_assumptions(parts.declared), *assumptions),
             curator.noise_description,
             curator.private,
             library_version(),
             budget.order,
             () if self.n_iter_ else ("the budget bought no update: this is the zero model",),
         )
-        return coefficients, intercepts
+
+    def _checked_parts(self, n_records: int, n_features: int, epsilon: float) -> _Parts:
+        """What a fit is made of besides the data; raises where it cannot work, before anything is charged."""
+        solver = DPCD() if self.solver is None else self.solver
+        parts = _Parts(
+            self._loss(),
+            self._penalty(n_records),
+            solver,
+            Declared(
+                _checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
+                _checked_target_bounds(getattr(self, "target_bounds", None)),
+                _checked_smoothness(self.smoothness, n_features),
+            ),
+        )
+        _check_parts(parts.loss, parts.penalty, solver, self.fit_intercept)
+        n_columns = n_features + self.fit_intercept
+        solver.check(parts.loss, parts.penalty, n_columns, self.fit_intercept, private=math.isfinite(epsilon))
+        return parts
+
+    def _solve(self, curator: Curator, parts: _Parts, choices: np.random.Generator) -> None:
+        """Spend the curator's budget on the weights."""
+        n_features, loss = curator.n_columns - self.fit_intercept, parts.loss
+        scales = prepare(curator, loss, parts.declared, n_features, self.fit_intercept, parts.solver.needs_slope)
+        positive_classes = self._positive_classes()
+        solutions: list[Solution] = []
+        for positive_class in positive_classes:
+            problem = Problem(loss, parts.penalty, scales.smoothness, n_features, scales.slope, positive_class)
+            solutions.append(parts.solver.solve(curator, problem, len(positive_classes) - len(solutions), choices))
+        weights = np.array([solution.weights for solution in solutions])
+        coefficients, intercepts = weights[:, :n_features], np.zeros(len(weights))
+        if self.fit_intercept:
+            intercepts = weights[:, n_features] - coefficients @ scales.center + scales.target_center
+        self.n_iter_ = solutions[0].n_passes
+        self._keep(coefficients, intercepts)
+
+    def _positive_classes(self) -> list[int | None]:
+        """What is +1 in each problem that is solved; None where the target stays as it is."""
+        return [None]
+
+    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
+        """Take on the solution, a row for each problem."""
+        raise NotImplementedError
 
     def _linear_predictor(self, X) -> np.ndarray:
         check_is_fitted(self)
@@ -218,10 +246,14 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
 
     def fit(self, X, y, **unsupported):
         """Fit the model to features X of shape (n, p) and a numeric target y of shape (n,)."""
-        X, y = self._validated(X, y, unsupported, y_numeric=True)
-        coefficients, intercepts = self._fit_private(X, y, self.target_bounds)
-        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
+        self._fit_private(*self._encoded(X, y, unsupported))
         return self
+
+    def _encoded(self, X, y, unsupported):
+        return self._validated(X, y, unsupported, y_numeric=True)
+
+    def _keep(self, coefficients, intercepts):
+        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
 
     def predict(self, X):
         """Predict the target."""
@@ -240,6 +272,12 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
 
     def fit(self, X, y, **unsupported):
         """Fit the model to features X of shape (n, p) and labels y of shape (n,)."""
+        X, codes = self._encoded(X, y, unsupported)
+        source = "taken from the labels" if self.classes is None else "declared"
+        self._fit_private(X, codes, (f"{len(self.classes_)} classes, {source}",))
+        return self
+
+    def _encoded(self, X, y, unsupported):
         X, y = self._validated(X, y, unsupported)
         if self.classes is None:
             check_classification_targets(y)
@@ -251,14 +289,13 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
             )
         if self.classes is not None and not np.isin(y, self.classes_).all():
             raise ValueError(f"y holds labels that are not among the declared classes {self.classes_.tolist()}")
-        source = "taken from the labels" if self.classes is None else "declared"
-        self.coef_, self.intercept_ = self._fit_private(
-            X,
-            np.searchsorted(self.classes_, y),
-            n_classes=len(self.classes_),
-            assumptions=(f"{len(self.classes_)} classes, {source}",),
-        )
-        return self
+        return X, np.searchsorted(self.classes_, y)
+
+    def _positive_classes(self):
+        return [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
+
+    def _keep(self, coefficients, intercepts):
+        self.coef_, self.intercept_ = coefficients, intercepts
 
     def decision_function(self, X):
         """Signed distance to the boundary: one column for each class, or a vector if there are two."""
@@ -575,7 +612,7 @@ def _checked_smoothness(smoothness: Any, n_features: int) -> Any:
 
 
 @contextmanager
-def _opened_account(ledger: str | None, dataset: str | None) -> Iterator[Account | None]:
+def opened_account(ledger: str | None, dataset: str | None) -> Iterator[Account | None]:
     """The dataset's budget in the ledger, open for the length of a fit; None without a ledger."""
     if ledger is None and dataset is None:
         yield None

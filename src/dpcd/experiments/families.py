@@ -67,7 +67,7 @@ def _signal(rng: np.random.Generator, name: str, X: Floats, moments: Floats) -> 
     """A linear function of the columns, of root mean square 1: every column counts, whatever its scale."""
     if name == "no-signal":
         return np.zeros(len(X))
-    weights = rng.normal(size=X.shape[1])
+    weights: Floats = rng.normal(size=len(moments))
     if name == "sparse":
         weights[10:] = 0.0
     scaled = np.divide(weights, np.sqrt(moments), out=np.zeros_like(weights), where=moments > 0.0)

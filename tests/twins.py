@@ -41,3 +41,16 @@ def iterates(start, coordinates, values):
         w[j] = v
         points.append(w.copy())
     return np.array(points)
+
+
+def partial_sums(X, y, loss, bound, columns, clip, weights):
+    """Sums over the records of the encoded partial derivatives along some columns, record by record."""
+    totals = []
+    for j in columns:
+        total = 0
+        for i in range(len(y)):
+            with np.errstate(all="ignore"):
+                z = float(sum(X[i, m] * weights[m] for m in range(len(weights)) if weights[m] != 0.0))
+                total += encode(loss.derivative(y[i], z) * X[i, j], bound / clip[j], bound)
+        totals.append(total)
+    return totals

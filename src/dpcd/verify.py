@@ -150,8 +150,13 @@ def _event(release: dict[str, Any], dp_accounting: Any) -> Any:
         one = dp_accounting.LaplaceDpEvent(multiplier)
     elif law == "gaussian":
         one = dp_accounting.GaussianDpEvent(_effective(release, multiplier, count))
+    elif law == "gumbel":
+        # A choice of bounded range 2/z counts as the Gaussian that dominates it, with μ/2 = Φ⁻¹(1/(1 + e^{−1/z})).
+        from scipy.stats import logistic, norm
+
+        one = dp_accounting.GaussianDpEvent(0.5 / float(norm.isf(logistic.sf(1.0 / multiplier))))
     else:
-        raise StatementError("law is neither gaussian nor laplace")
+        raise StatementError("law is neither gaussian, laplace nor gumbel")
     if sampling is not None:
         if not isinstance(sampling, dict):
             raise StatementError("sampling is not an object")

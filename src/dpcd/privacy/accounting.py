@@ -43,6 +43,30 @@ An ε-private release (δ = 0) is charged as a Gaussian with μ = 2Φ⁻¹(e^ε/
 ε-privacy is two line segments that meet where both errors are 1/(1 + e^ε); the Gaussian's is convex and passes through
 that point and the end points, so it lies below.
 
+An exponential mechanism picks j with probability ∝ e^{s_j/b}. Where neighbours' scores differ by d_j, its privacy loss
+is d_j/b less a number that does not depend on j, so it lies in an interval of length η = (max d − min d)/b: the
+mechanism has *bounded range* η, which says more than that it is η-private (Dong, Durfee & Rogers 2020).
+
+**Lemma.** A release of bounded range η costs at most a Gaussian with μ = 2Φ⁻¹(1/(1 + e^{−η/2})): what an (η/2)-private
+one costs.
+
+*Proof.* Let P, Q be the laws of the output on neighbours. Under Q the ratio r = dP/dQ has mean 1 and lies in some
+[e^{t−η}, e^t]. Trade-off functions are determined by E_Q[(r − c)₊], c ≥ 0, which is convex in r and so at its largest
+when r takes the two ends of the interval alone. Such a pair has a trade-off function of two line segments, and the
+Gaussian's, being convex, lies below it if it does where they meet. Write q = Q(r = e^t) and p = P(r = e^t); then
+p = e^t q and 1 − p = e^{t−η}(1 − q), whence logit p = logit q + η. The segments meet at the errors q and 1 − p, and the
+Gaussian lies below for μ ≥ Φ⁻¹(p) − Φ⁻¹(q) = h(x + η) − h(x), where x = logit q and h = Φ⁻¹ ∘ logit⁻¹. Over x that is
+largest at x = −η/2, as claimed, if h', an even function, falls with |x|. At u = h(x) it is Φ(u)Φ(−u)/φ(u), whose
+logarithm falls, for u > 0, where
+
+    F(u) = 2aφ − u(¼ − a²) > 0,    φ = φ(u),    a = Φ(u) − ½.
+
+F' = 2φ² − ¼ + a² and F'' = 2φ(a − 2uφ). The last factor is 0 at u = 0, falls until u = 1/√2 and rises from there to ½,
+so F'' is first negative and then positive. F' begins at 1/π − ¼ > 0, falls, and then rises to its limit 0: it is
+positive up to some point and negative beyond. F begins at 0 and tends to 0, so it is positive between. ∎
+
+Choices one after the other compose as Gaussians do: k of them cost k times as much.
+
 Secret sampling carries a Rényi curve, converted to (ε, δ) by the tight conversion of Canonne, Kamath & Steinke (2020)
 and Balle et al. (2020). A budget for it fixes one Rényi order in advance, `PrivacyBudget.order`, at which *everything*
 is then added up. Taking the best order, or the better of two ways to add up, after the fact would not do: costs depend
@@ -146,6 +170,15 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return _solve_increasing(lambda mu: gaussian_log_delta(epsilon, mu) - target, low, 2.0 * low)[0]
 
 
+def largest_range(mu_squared: float) -> float:
+    """Largest η, rounded down, for which a release of bounded range η costs at most μ²."""
+    if math.isinf(mu_squared):
+        return math.inf
+    # The logit of Φ(μ/2), twice.
+    half = math.sqrt(mu_squared) / 2.0
+    return 2.0 * float(log_ndtr(half) - log_ndtr(-half)) * (1.0 - 4e-9)
+
+
 @dataclass(frozen=True)
 class PrivacyCost:
     """What one or many releases cost. All composition in the library is ``+`` and ``*`` of these.
@@ -192,6 +225,11 @@ class PrivacyCost:
         # 2Φ⁻¹(1/(1 + e^{−ε})) by the tail that keeps its digits, rounded up.
         mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
         return cls(max(0.0, mu) ** 2 * (1.0 + 1e-9))
+
+    @classmethod
+    def bounded_range(cls, range_: float) -> PrivacyCost:
+        """One release whose privacy loss lies in an interval of this length, such as a choice by noisy maximum."""
+        return cls.pure_dp(range_ / 2.0)
 
     @classmethod
     def renyi_curve(cls, curve: Callable[[NDArray[np.float64]], NDArray[np.float64]], draws: int) -> PrivacyCost:

@@ -1,8 +1,9 @@
 """Where integer noise comes from.
 
-`SecureNoise` draws from OpenDP's exact samplers for the discrete Gaussian and the discrete Laplace law: arbitrary
-precision, cryptographic randomness, no floating point. `SeededNoise` is a reproducible stand-in for experiments and
-tests; whoever knows the seed can subtract it, so a fit made with it is not private and its statement says so.
+`SecureNoise` draws from OpenDP's exact samplers for the discrete Gaussian and the discrete Laplace law and for the
+exponential mechanism: arbitrary precision, cryptographic randomness, no floating point. `SeededNoise` is a
+reproducible stand-in for experiments and tests; whoever knows the seed can subtract it, so a fit made with it is not
+private and its statement says so.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ class NoiseSource(Protocol):
     def laplace(self, scale: float, size: int) -> Integers:
         """`size` independent draws of the discrete Laplace law of parameter `scale` (zeros if it is 0)."""
 
+    def top(self, scores: NDArray[Any], scale: float, k: int) -> Integers:
+        """Indices of the k largest scores, in order, after Gumbel noise of parameter `scale` on each (none if it is 0).
+
+        That is the exponential mechanism k times: it picks j with probability ∝ e^{score_j/scale} among those left.
+        """
+
     def generator(self) -> np.random.Generator:
         """A generator for secret choices, such as which records are in a batch."""
 
@@ -43,6 +50,13 @@ def _checked(scale: float, size: int) -> bool:
     if not (scale >= 0.0 and math.isfinite(scale)):
         raise ValueError(f"the scale of noise must be finite and not negative, got {scale}")
     return scale > 0.0 and size > 0
+
+
+def _checked_top(scores: NDArray[Any], scale: float, k: int) -> Integers | None:
+    """The k largest scores where there is no noise to draw, the first of equal ones first; None where there is."""
+    if not 1 <= k <= len(scores):
+        raise ValueError(f"cannot choose {k} of {len(scores)}")
+    return None if _checked(scale, k) else np.argsort(-scores, kind="stable")[:k]
 
 
 class SecureNoise:
@@ -58,6 +72,20 @@ class SecureNoise:
     def laplace(self, scale: float, size: int) -> Integers:
         """Discrete Laplace integers."""
         return self._draw("make_laplace", "l1_distance", scale, size)
+
+    def top(self, scores: NDArray[Any], scale: float, k: int) -> Integers:
+        """The exponential mechanism by exact rejection sampling. How long it takes depends on the scores."""
+        exact = _checked_top(scores, scale, k)
+        if exact is not None:
+            return exact
+        from opendp import domains, measurements, measures, metrics, mod
+
+        mod.enable_features("contrib")
+        space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.linf_distance(T="i64")
+        # This measure stands for the exponential mechanism; with the other one OpenDP would permute and flip.
+        measure = measures.zero_concentrated_divergence()
+        mechanism: Any = measurements.make_noisy_top_k(*space, measure, k=k, scale=scale)
+        return np.asarray(mechanism(scores.tolist()), dtype=np.int64)
 
     def generator(self) -> np.random.Generator:
         """Seeded with 256 bits from the operating system. Its output is never released, only what noise hides of it."""
@@ -97,6 +125,13 @@ class SeededNoise:
         if not _checked(scale, size):
             return np.zeros(size, dtype=np.int64)
         return np.rint(self._generator.laplace(0.0, scale, size)).astype(np.int64)
+
+    def top(self, scores: NDArray[Any], scale: float, k: int) -> Integers:
+        """The largest after Gumbel noise in floating point."""
+        exact = _checked_top(scores, scale, k)
+        if exact is not None:
+            return exact
+        return np.argsort(-(scores / scale + self._generator.gumbel(size=len(scores))), kind="stable")[:k]
 
     def generator(self) -> np.random.Generator:
         """The next of the generator's own children."""

@@ -15,7 +15,7 @@ from dpcd.audit import NoNoise, single_updates
 from dpcd.compilation import compiled
 from dpcd.privacy import Curator, PrivacyCost, SeededNoise, kernels
 from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
-from dpcd.privacy.stochastic import DualSteps, GradientSteps
+from dpcd.privacy.stochastic import DualSteps, FullGradient, GradientSteps, VarianceReducedSteps
 
 
 class KeepingNoise:
@@ -92,6 +92,11 @@ def questions(mechanism, answer):
     elif isinstance(mechanism, GradientSteps):
         for start in [mechanism.start, *answer[:-1]]:
             yield dataclasses.replace(mechanism, count=1, every=1, start=np.array(start))
+    elif isinstance(mechanism, VarianceReducedSteps):
+        # The answer is an average; what a step asks is asked at any point, so take a few of all sizes.
+        for size in (1e-9, 1e-3, 1.0, 1e6):
+            start = mechanism.snapshot + size * np.random.default_rng(8).normal(size=len(mechanism.snapshot))
+            yield dataclasses.replace(mechanism, count=1, start=start)
     else:
         yield mechanism
 
@@ -115,6 +120,15 @@ def noiseless(question, columns):
         scale = question.noise_multiplier * question.sampling.sensitivity
         unit = lattice(n, scale, scale).bound * question.sampling.mean_size / (question.clip * question.step)
         return (question.start - answer[0]) * unit, noise.scales[0]
+    if isinstance(question, FullGradient):
+        scale = 2.0 * question.noise_multiplier
+        return answer * (lattice(n, scale, scale).bound * n / question.clip), noise.scales[0]
+    if isinstance(question, VarianceReducedSteps):
+        scale = question.noise_multiplier * question.sampling.sensitivity
+        reach = math.sqrt(np.sum(question.smoothness * (question.start - question.snapshot) ** 2))
+        clip = min(question.growth * reach, 2.0 * question.clip)
+        unit = lattice(n, scale, scale).bound * question.sampling.mean_size / (clip * question.step)
+        return (question.start - answer) * unit, noise.scales[0]
     raise NotImplementedError(type(question).__name__)
 
 
@@ -175,7 +189,7 @@ def check_sensitivity(tape, columns, neighbour):
             else:
                 moved = np.linalg.norm(ours - theirs)
             # Gradient steps are read back from weights, in floating point.
-            slack = 1e-6 if isinstance(question, GradientSteps) else 1e-12
+            slack = 1e-6 if isinstance(question, (GradientSteps, VarianceReducedSteps)) else 1e-12
             assert moved <= allowed * (1 + slack), (
                 f"{type(question).__name__} moved by {moved / allowed:.3f} of its sensitivity"
             )

@@ -7,7 +7,7 @@ import pytest
 
 from dpcd.penalties import L2
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
-from dpcd.solvers import DPCD, DPSCD, DPSGD, GaussianSmoothness, LaplaceSmoothness, Problem
+from dpcd.solvers import DPCD, DPSCD, DPSGD, DPSVRG, GaussianSmoothness, LaplaceSmoothness, Problem
 from dpcd.solvers.scales import Declared, prepare
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import KeepingNoise, RecordingCurator, ReplayingCurator, check_books, check_sensitivity
@@ -19,6 +19,7 @@ SOLVERS = [
     DPSGD(n_passes=2, batch_size=5, clip=1.0),
     DPSGD(n_passes=1, batch_size=60),
     DPSCD(row_norm=5.0, n_passes=2, lot_size=10),
+    DPSVRG(n_loops=2, n_steps=5, batch_size=5),
 ]
 BUDGET = PrivacyBudget(2.0, 1e-4)
 

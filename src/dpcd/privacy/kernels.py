@@ -146,6 +146,90 @@ def stochastic_descent(  # type: ignore[no-untyped-def]
                 weights[j, c] = prox(penalty, value, steps[c], j) if j < n_penalized else value
 
 
+@register_jitable
+def add_gradients(  # type: ignore[no-untyped-def]
+    rows, norms, target, loss, lattice, members, weights, anchor, anchored, clip, sums
+):
+    """Add the gradients ℓ'·x of some records or, if `anchored`, what these differ by from those at `anchor`.
+
+    Both are a number times the record's row. Each is scaled down to norm at most `clip` and rounded to lattice units
+    entry by entry, as in `stochastic_descent`.
+    """
+    for position in range(members.shape[0]):
+        i = members[position]
+        z, z_anchor = 0.0, 0.0
+        for j in range(sums.shape[0]):
+            z += rows[i, j] * weights[j]
+            z_anchor += rows[i, j] * anchor[j]
+        slope = derivative(loss, target[i], z)
+        if anchored:
+            slope -= derivative(loss, target[i], z_anchor)
+        norm = norms[i]
+        length = abs(slope) * norm
+        # NaN satisfies neither comparison and contributes nothing; nor does a row of zeros.
+        factor = 0.0
+        if norm > 0.0 and length <= clip:
+            factor = slope * (lattice.bound / clip)
+        elif norm > 0.0 and length > clip:
+            factor = lattice.bound / norm if slope > 0.0 else -lattice.bound / norm
+        for j in range(sums.shape[0]):
+            sums[j] += encode(lattice, factor, rows[i, j])
+
+
+def gradient_sums(rows, norms, target, loss, lattice, weights, clip):  # type: ignore[no-untyped-def]
+    """Sum of all records' gradients, each clipped, in lattice units."""
+    sums = np.zeros(weights.shape[0], dtype=np.int64)
+    everyone = np.arange(rows.shape[0])
+    add_gradients(rows, norms, target, loss, lattice, everyone, weights, weights, False, clip, sums)
+    return sums
+
+
+def variance_reduced_descent(  # type: ignore[no-untyped-def]
+    rows,
+    norms,
+    target,
+    loss,
+    penalty,
+    lattice,
+    members,
+    starts,
+    batch_size,
+    columns,
+    n_penalized,
+    smoothness,
+    clip,
+    growth,
+    step,
+    gradient,
+    snapshot,
+    noise,
+    weights,
+    total,
+):
+    """Proximal steps along a fixed gradient at `snapshot` plus, from a batch, what gradients differ by since then.
+
+    Overwrites `weights` and adds every iterate to `total`.
+    """
+    n_columns = weights.shape[0]
+    sums = np.zeros(n_columns, dtype=np.int64)
+    for k in range(starts.shape[0] - 1):
+        reach = 0.0
+        for j in range(n_columns):
+            reach += smoothness[j] * (weights[j] - snapshot[j]) ** 2
+        limit = min(growth * np.sqrt(reach), 2.0 * clip)
+        # At the snapshot itself nothing differs and nothing is asked.
+        ordinary = limit >= 1e-150 and limit <= 1e150
+        sums[:] = 0
+        if ordinary:
+            batch = members[starts[k] : starts[k + 1]]
+            add_gradients(rows, norms, target, loss, lattice, batch, weights, snapshot, True, limit, sums)
+        unit = limit / (lattice.bound * batch_size) if ordinary else 0.0
+        for j in range(n_columns):
+            value = weights[j] - step * (gradient[j] + (sums[j] + noise[k, j]) * unit)
+            weights[j] = prox(penalty, value, step, columns[j]) if columns[j] < n_penalized else value
+            total[j] += weights[j]
+
+
 def dual_descent(  # type: ignore[no-untyped-def]
     rows,
     norms,
@@ -249,3 +333,94 @@ def dyadic_counts(column):  # type: ignore[no-untyped-def]
             bucket = min(max(exponent, np.int64(-LARGEST_EXPONENT)), np.int64(LARGEST_EXPONENT))
             counts[bucket + LARGEST_EXPONENT] += 1
     return counts
+
+
+def transform_records(  # type: ignore[no-untyped-def]
+    features, target, loss, curvature, columns, transform, weights, first, rows, norms, slopes, shares
+):
+    """For the records from `first` on: their rows T·x, those rows' l2 norms, and what the loss says at x·w.
+
+    `rows` has a column for each record of this part. `slopes` gets ℓ'(y, x·w) and `shares` the loss's second derivative
+    as a part of its curvature, by a difference quotient and clamped to [0, 1]. Whatever a record holds, its norm is an
+    ordinary number or 0, which the callers take to mean that the record contributes nothing.
+    """
+    count = rows.shape[1]
+    predictor = np.zeros(count)
+    for a in range(columns.shape[0]):
+        j = columns[a]
+        column = features[first : first + count, j]
+        weight = weights[j]
+        if weight != 0.0:
+            for i in range(count):
+                predictor[i] += weight * column[i]
+        for k in range(rows.shape[0]):
+            entry = transform[k, a]
+            if a == 0:
+                for i in range(count):
+                    rows[k, i] = entry * column[i]
+            elif entry != 0.0:
+                for i in range(count):
+                    rows[k, i] += entry * column[i]
+    norms[:] = 0.0
+    for k in range(rows.shape[0]):
+        for i in range(count):
+            norms[i] += rows[k, i] * rows[k, i]
+    near = 1e-3
+    for i in range(count):
+        norm = np.sqrt(norms[i])
+        norms[i] = norm if (norm > 1e-150) & (norm < 1e150) else 0.0
+        y, z = target[first + i], predictor[i]
+        slopes[i] = derivative(loss, y, z)
+        share = (derivative(loss, y, z + near) - derivative(loss, y, z - near)) / (2.0 * near * curvature)
+        # NaN satisfies no comparison and becomes 0.
+        share = share if share > 0.0 else 0.0
+        shares[i] = share if share < 1.0 else 1.0
+
+
+def gradient_sum(rows, norms, slopes, clip, bound, whole, lattice, sums):  # type: ignore[no-untyped-def]
+    """Add the records' gradients slope·row, scaled down to norm at most `clip`, in lattice units.
+
+    `whole` is what a gradient within the clip is multiplied by, bound/clip.
+    """
+    factors = np.zeros(norms.shape[0])
+    for i in range(norms.shape[0]):
+        length = abs(slopes[i]) * norms[i]
+        shortened = bound / norms[i] if norms[i] > 0.0 else 0.0
+        shortened = shortened if slopes[i] > 0.0 else -shortened
+        # NaN satisfies neither comparison and contributes nothing; nor does a row of norm 0.
+        factor = slopes[i] * whole if (length <= clip) & (norms[i] > 0.0) else 0.0
+        factors[i] = shortened if length > clip else factor
+    for k in range(rows.shape[0]):
+        total = encode(lattice, 0.0, 1.0)
+        for i in range(norms.shape[0]):
+            # A row without an ordinary norm may hold NaN or infinity, which a factor of 0 does not remove.
+            entry = rows[k, i] if norms[i] > 0.0 else 0.0
+            total += encode(lattice, entry, factors[i])
+        sums[k] += total
+
+
+def bound_rows(rows, norms, shares, radius, lattice):  # type: ignore[no-untyped-def]
+    """Replace the rows by sqrt(share)·row, scaled down to norm at most `radius`, in whole lattice units."""
+    factors = np.zeros(norms.shape[0])
+    for i in range(norms.shape[0]):
+        length = norms[i] if norms[i] > radius else radius
+        factors[i] = np.sqrt(shares[i]) * (lattice.bound / length)
+    for k in range(rows.shape[0]):
+        for i in range(norms.shape[0]):
+            entry = rows[k, i] if norms[i] > 0.0 else 0.0
+            rows[k, i] = encode(lattice, entry, factors[i])
+
+
+def size_counts(norms, slopes, per_octave, first, counts):  # type: ignore[no-untyped-def]
+    """Count the records by ⌊per_octave·log₂(|slope|·norm)⌋ − first, clamped to the buckets there are.
+
+    Zero and NaN are in no bucket.
+    """
+    last = counts.shape[0] - 1
+    for i in range(norms.shape[0]):
+        size = abs(slopes[i]) * norms[i]
+        if size > 0.0:
+            place = per_octave * np.log2(size) - first
+            place = place if place > 0.0 else 0.0
+            place = place if place < last else last
+            counts[np.int64(place)] += 1

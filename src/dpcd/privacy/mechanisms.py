@@ -57,13 +57,15 @@ class Columns:
         """+1 for one class and −1 for the others; the target as it is for None."""
         return self.target if positive_class is None else np.where(self.target == positive_class, 1.0, -1.0)
 
-    def bounded_rows(self, largest_norm: float = math.inf) -> tuple[Floats, Floats]:
-        """Row-ordered copy of the features, and the rows' l2 norms.
+    def bounded_rows(
+        self, largest_norm: float = math.inf, columns: NDArray[np.int64] | None = None
+    ) -> tuple[Floats, Floats]:
+        """Row-ordered copy of the features, or of some columns, and the rows' l2 norms.
 
         Rows longer than `largest_norm` are scaled down to it. A row whose norm is no ordinary number (not finite, or
         so small that dividing by it would overflow) becomes zero: whatever a record holds, its norm is what is said.
         """
-        rows = np.array(self.features, order="C")
+        rows = np.array(self.features if columns is None else self.features[:, columns], order="C")
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         odd = ~((norms > 1e-150) & (norms < 1e150))
         rows[odd] = 0.0

@@ -1,4 +1,4 @@
-"""Mechanisms on secret batches of records: DP-SGD and DP-SCD, the rivals that DP-CD is compared with."""
+"""Mechanisms on secret batches of records: DP-SGD, DP-SVRG and DP-SCD, the rivals that DP-CD is compared with."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dpcd.privacy.kernels import Lattice
 from dpcd.privacy.mechanisms import Columns, Floats, check_loss, check_multipliers, frozen, lattice
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.sampling import FixedSize, Sampling
+from dpcd.privacy.statement import REPLACE_ONE
 
 
 def _check_ordinary(name: str, value: float) -> None:
@@ -30,6 +31,16 @@ def _check_shape(data: Columns, n_records: int, n_columns: int) -> None:
     """Refuse data other than those that the cost was computed for; both numbers are public."""
     if data.features.shape != (n_records, n_columns):
         raise ValueError(f"made for {n_records} records and {n_columns} columns, not for {data.features.shape}")
+
+
+def _check_columns(columns: NDArray[np.int64], n_columns: int, values: Floats) -> None:
+    """Refuse columns that are not there, or come twice, or values for other columns."""
+    if not (columns.ndim == 1 and len(columns) and np.all(np.diff(columns) > 0)):
+        raise ValueError("columns must be increasing, and there must be one")
+    if not (columns[0] >= 0 and columns[-1] < n_columns <= 10**7):
+        raise ValueError(f"columns must lie in 0 … {n_columns - 1}, and be at most 10 million")
+    if values.shape != columns.shape:
+        raise ValueError(f"need one value for each of {len(columns)} columns, got shape {values.shape}")
 
 
 def _chunks(count: int, every: int, width: int) -> Iterator[tuple[int, int]]:
@@ -145,6 +156,165 @@ class GradientSteps(_OnBatches):
             if last % self.every == 0:
                 path[last // self.every - 1] = weights
         return path
+
+
+@dataclass(frozen=True, eq=False)
+class FullGradient:
+    """The mean over all records of the clipped gradient at one point: DP-SVRG's snapshot.
+
+    Parameters
+    ----------
+    loss, positive_class
+        As in `CoordinateUpdates`.
+    columns
+        Columns that take part; others are as good as absent.
+    clip
+        Largest l2 norm of a record's gradient.
+    noise_multiplier
+        Noise over the sensitivity of the sum.
+    point
+        Where, one weight for each of `columns`.
+    n_columns
+        Number of columns of the data.
+
+    Notes
+    -----
+    Privacy. A record adds a vector of integers of norm at most B + √p, by the argument of `GradientSteps`: replacing it
+    moves the sum by at most 2(B + √p). The noise is discrete Gaussian of scale z times that in every entry.
+    """
+
+    loss: Loss
+    columns: NDArray[np.int64]
+    clip: float
+    noise_multiplier: float
+    point: Floats
+    n_columns: int
+    positive_class: int | None = None
+
+    description = "full gradient"
+    relation = REPLACE_ONE
+    count = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
+        object.__setattr__(self, "columns", frozen(self.columns, np.int64))
+        object.__setattr__(self, "point", frozen(self.point, np.float64))
+        check_multipliers(self.noise_multiplier)
+        check_loss(self.loss)
+        _check_ordinary("clip", self.clip)
+        _check_columns(self.columns, self.n_columns, self.point)
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """The one noise multiplier, twice."""
+        return self.noise_multiplier, self.noise_multiplier
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """One Gaussian release, with noise in every entry."""
+        return PrivacyCost.gaussian(self.noise_multiplier, draws=len(self.columns))
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Return the noisy mean of the gradients."""
+        _check_shape(data, data.n_records, self.n_columns)
+        scale = 2.0 * self.noise_multiplier
+        encoder = lattice(data.n_records, scale, scale)
+        width = len(self.columns)
+        draws = noise.gaussian(scale * (encoder.bound + math.sqrt(width)), width)
+        rows, norms = data.bounded_rows(columns=self.columns)
+        target = data.signed_target(self.positive_class)
+        kernel = compiled(kernels.gradient_sums, type(self.loss), Lattice)
+        sums = kernel(rows, norms, target, self.loss, encoder, self.point.copy(), self.clip)
+        return (sums + draws) * (self.clip / (encoder.bound * data.n_records))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class VarianceReducedSteps(_OnBatches):
+    """An inner loop of DP-SVRG: steps along a released gradient, corrected by batches for the way gone since.
+
+    A step is proximal, along g + mean over a batch of clip(∇ℓ_i(w) − ∇ℓ_i(v)) with g the released gradient at the
+    snapshot v.
+
+    Parameters
+    ----------
+    loss, penalty, n_penalized, positive_class
+        As in `CoordinateUpdates`.
+    sampling, count, step, noise_multiplier
+        As in `GradientSteps`.
+    columns, n_columns
+        As in `FullGradient`.
+    snapshot, gradient
+        v and g.
+    start
+        The point to start from; the loops of DP-SVRG start from the snapshot.
+    smoothness
+        M_j of each of `columns`.
+    clip, growth
+        A record's difference of gradients is clipped to norm min(growth·sqrt(Σ M_j (w_j − v_j)²), 2·clip): it shrinks
+        with the way gone, and so does the noise.
+
+    Notes
+    -----
+    Privacy. A record's difference of gradients is a number times its row, hence clipped to norm C as a gradient is in
+    `GradientSteps`, to at most B + √p in lattice units: clipping the two gradients by themselves would allow twice
+    that. C is a function of w and v, which were released before; where it is 0, nothing of the data is used. Noise,
+    batches and composition are those of `GradientSteps`.
+    """
+
+    loss: Loss
+    penalty: Penalty
+    sampling: Sampling
+    count: int
+    n_penalized: int
+    columns: NDArray[np.int64]
+    clip: float
+    growth: float
+    step: float
+    noise_multiplier: float
+    snapshot: Floats
+    gradient: Floats
+    start: Floats
+    smoothness: Floats
+    n_columns: int
+    positive_class: int | None = None
+
+    description = "changes of gradients of batches"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
+        object.__setattr__(self, "columns", frozen(self.columns, np.int64))
+        for name in ("snapshot", "gradient", "start", "smoothness"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+            _check_columns(self.columns, self.n_columns, getattr(self, name))
+        check_multipliers(self.noise_multiplier)
+        check_loss(self.loss)
+        _check_ordinary("clip", self.clip)
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """`count` sampled Gaussian releases, each with noise in every entry."""
+        return self.count * self.sampling.cost(self.noise_multiplier, len(self.columns))
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Return the average of the iterates."""
+        _check_shape(data, self.sampling.n_records, self.n_columns)
+        scale = self.noise_multiplier * self.sampling.sensitivity
+        encoder = lattice(data.n_records, scale, scale)
+        width = len(self.columns)
+        scale *= encoder.bound + math.sqrt(width)
+        rows, norms = data.bounded_rows(columns=self.columns)
+        target = data.signed_target(self.positive_class)
+        kernel = compiled(kernels.variance_reduced_descent, type(self.loss), type(self.penalty), Lattice)
+        secret = noise.generator()
+        weights, total = self.start.copy(), np.zeros(width)
+        for first, last in _chunks(self.count, self.count, width):
+            batch = *self.sampling.draw(data.n_records, last - first, secret), self.sampling.mean_size
+            draws = noise.gaussian(scale, (last - first) * width).reshape(-1, width)
+            space = self.columns, self.n_penalized, self.smoothness
+            settings = self.clip, self.growth, self.step, self.gradient, self.snapshot
+            problem = rows, norms, target, self.loss, self.penalty, encoder
+            kernel(*problem, *batch, *space, *settings, draws, weights, total)
+        return total / self.count
 
 
 @dataclass(frozen=True, eq=False)

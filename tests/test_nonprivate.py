@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from dpcd.losses import Squared
-from dpcd.nonprivate import objective, optimum
-from dpcd.penalties import Zero
+from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
+from dpcd.nonprivate import newton_optimum, objective, optimum
+from dpcd.penalties import L1, L2, Zero
 from problems import LOSSES, PENALTIES, name, simulate
 
 
@@ -30,3 +30,20 @@ def test_too_few_passes_are_an_error(rng):
     X = rng.normal(size=(50, 1)) + 1e-4 * rng.normal(size=(50, 2))
     with pytest.raises(RuntimeError, match="has not converged in 40 passes"):
         optimum(X, X[:, 0] - X[:, 1], Squared(), Zero(), max_passes=40)
+
+
+@pytest.mark.parametrize("penalty", [L1(0.05), L2(1e-3)], ids=["l1", "l2"])
+@pytest.mark.parametrize("loss", [Squared(), Logistic(), Huber(0.5), SmoothedHinge(0.5)], ids=name)
+def test_newton_finds_the_same_minimum(loss, penalty, rng):
+    X, y = simulate(loss, 500, 6, rng)
+    X[:, 5] = X[:, 0]
+    slow, _ = optimum(X, y, loss, penalty, tol=1e-9, max_passes=1_000_000)
+    fast = newton_optimum(X, y, loss, penalty)
+    least = objective(X, y, loss, penalty, slow)
+    assert objective(X, y, loss, penalty, fast) == pytest.approx(least, rel=1e-8)
+
+
+def test_newton_says_when_it_has_not_converged(rng):
+    X, y = simulate(Logistic(), 500, 6, rng)
+    with pytest.raises(RuntimeError, match="2 steps: raise max_steps"):
+        newton_optimum(X, y, Logistic(), L2(1e-3), max_steps=2)

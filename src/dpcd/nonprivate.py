@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpcd.compilation import compiled, penalty_value, value
-from dpcd.losses import Loss
+from dpcd.compilation import compiled, derivative, penalty_value, value
+from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy.kernels import Unclipped, descend
 
@@ -76,3 +76,61 @@ def optimum(
         if moved <= tol * max(1.0, np.max(np.abs(weights) * scale, initial=0.0)):
             return weights[:n_features], float(weights[n_features]) if fit_intercept else 0.0
     raise RuntimeError(f"coordinate descent has not converged in {max_passes} passes: raise max_passes or tol")
+
+
+def newton_optimum(
+    X: ArrayLike, y: ArrayLike, loss: Loss, penalty: Penalty, tol: float = 1e-9, max_steps: int = 50
+) -> NDArray[np.float64]:
+    """Coefficients of the minimum without an intercept, by proximal Newton steps: fast for many more rows than columns.
+
+    Each step minimises a quadratic model of the loss plus the penalty. The model is a least-squares problem, and a QR
+    decomposition shrinks it to as many rows as there are columns, on which `optimum` is cheap however ill-conditioned.
+
+    Raises
+    ------
+    RuntimeError
+        If the objective still falls by more than `tol` of its value in the last of `max_steps`.
+    """
+    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    slopes = compiled(_slopes, type(loss))
+    weights = np.zeros(X.shape[1])
+    best = objective(X, y, loss, penalty, weights)
+    for _ in range(max_steps):
+        predictor = X @ weights
+        gradient = slopes(loss, y, predictor)
+        # The curvature decides how fast this converges, not where to: a difference quotient will do. The floor keeps
+        # records on which the loss is flat from vanishing.
+        quotient = (slopes(loss, y, predictor + 1e-4) - slopes(loss, y, predictor - 1e-4)) / 2e-4
+        curvature = np.maximum(quotient, 1e-4 * loss.curvature)
+        root = np.sqrt(curvature)
+        triangle, rest = _triangle(root[:, None] * X, root * predictor - gradient / root)
+        target, _ = optimum(triangle, rest, Squared(), penalty, tol=1e-10, max_passes=1_000_000)
+        before, share = best, 1.0
+        while share > 1e-6:
+            candidate = weights + share * (target - weights)
+            with np.errstate(over="ignore"):
+                value = objective(X, y, loss, penalty, candidate)
+            if value <= best:
+                weights, best = candidate, value
+                break
+            share /= 2.0
+        if before - best <= tol * abs(best):
+            return weights
+    raise RuntimeError(f"Newton's method has not converged in {max_steps} steps: raise max_steps or tol")
+
+
+def _slopes(loss, target, predictor):
+    result = np.empty(target.shape[0])
+    for i in range(target.shape[0]):
+        result[i] = derivative(loss, target[i], predictor[i])
+    return result
+
+
+def _triangle(rows: NDArray[np.float64], target: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """A least-squares problem of p rows with the same mean square, up to a constant, as one of n ≥ p rows."""
+    n_records, n_features = rows.shape
+    if n_records <= n_features:
+        return rows, target
+    joint = np.linalg.qr(np.column_stack([rows, target]), mode="r")
+    scale = np.sqrt(n_features / n_records)
+    return scale * joint[:n_features, :-1], scale * joint[:n_features, -1]

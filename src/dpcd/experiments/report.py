@@ -104,17 +104,19 @@ def _lowest(best: Best, problem: str, method: str, passes: Sequence[int]) -> flo
     return min(best[problem, method, count].mean for count in passes if (problem, method, count) in best)
 
 
-def _new_figure(columns: int, rows: int = 1, height: float = 2.6):
+def new_figure(columns: int, rows: int = 1, height: float = 2.6, width: float = 2.5):
+    """A figure with a grid of axes, written to files only."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7, "pdf.fonttype": 42})
-    return plt.subplots(rows, columns, figsize=(2.5 * columns, height * rows), layout="constrained", squeeze=False)
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False)
 
 
-def _save(figure: Any, folder: Path, name: str) -> None:
+def save(figure: Any, folder: Path, name: str) -> None:
+    """Write a figure as PNG and PDF."""
     import matplotlib.pyplot as plt
 
     for suffix in ("png", "pdf"):
@@ -126,7 +128,8 @@ def _save(figure: Any, folder: Path, name: str) -> None:
     plt.close(figure)
 
 
-def _legend_below(figure: Any, panels: Iterable[Any], columns: int) -> None:
+def legend_below(figure: Any, panels: Iterable[Any], columns: int) -> None:
+    """One legend for all panels."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -136,7 +139,7 @@ def _legend_below(figure: Any, panels: Iterable[Any], columns: int) -> None:
 
 def figure_paths(points: Sequence[Point], folder: Path, name: str, problems: Sequence[str], against: str) -> None:
     """Figures 1 to 3: relative error along the path, against passes or seconds; mean and range of the runs."""
-    figure, grid = _new_figure(len(problems))
+    figure, grid = new_figure(len(problems))
     for axes, problem in zip(grid[0], problems, strict=True):
         for method, style in _STYLES.items():
             path = [point for point in points if point.problem == problem and point.method == method]
@@ -157,13 +160,13 @@ def figure_paths(points: Sequence[Point], folder: Path, name: str, problems: Seq
             axes.set_xscale("log")
         axes.grid(alpha=0.25, linewidth=0.5)
     grid[0][0].set_ylabel("relative error to the optimum")
-    _legend_below(figure, grid[0], 5)
-    _save(figure, folder, name)
+    legend_below(figure, grid[0], 5)
+    save(figure, folder, name)
 
 
 def figure_epsilon(points: Sequence[BudgetPoint], folder: Path, name: str) -> None:
     """Relative error against ε."""
-    figure, grid = _new_figure(len(PROBLEMS))
+    figure, grid = new_figure(len(PROBLEMS))
     for axes, problem in zip(grid[0], PROBLEMS, strict=True):
         for method, style in _STYLES.items():
             curve = [point for point in points if point.problem == problem and point.method == method]
@@ -175,13 +178,13 @@ def figure_epsilon(points: Sequence[BudgetPoint], folder: Path, name: str) -> No
         axes.set(xscale="log", yscale="log", title=PROBLEMS[problem].title, xlabel="privacy budget ε")
         axes.grid(alpha=0.25, linewidth=0.5)
     grid[0][0].set_ylabel("relative error to the optimum")
-    _legend_below(figure, grid[0], 5)
-    _save(figure, folder, name)
+    legend_below(figure, grid[0], 5)
+    save(figure, folder, name)
 
 
 def figure_bounds(points: Sequence[BoundPoint], folder: Path, name: str) -> None:
     """Theorem 2's bound above, the measured error, and Theorem 3's bound below, over n and over p."""
-    figure, grid = _new_figure(2, 2, height=2.4)
+    figure, grid = new_figure(2, 2, height=2.4)
     curves = {
         "upper": ("Theorem 2, upper bound", {"color": "#D55E00", "marker": "v", "linestyle": "--"}),
         "measured": ("DP-CD, measured", {"color": "#0072B2", "marker": "o", "linestyle": "-"}),
@@ -198,8 +201,8 @@ def figure_bounds(points: Sequence[BoundPoint], folder: Path, name: str) -> None
             axes.set_xlabel("records n" if varied == "n" else "features p")
             axes.grid(alpha=0.25, linewidth=0.5)
         row[0].set_ylabel("F(w) − F(w*)")
-    _legend_below(figure, [grid[0][0]], 3)
-    _save(figure, folder, name)
+    legend_below(figure, [grid[0][0]], 3)
+    save(figure, folder, name)
 
 
 PAGE = """# The paper's experiments

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -228,20 +229,27 @@ def write_atomically(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def _run_and_store(unit: Unit, grid: Grid, seed: int, folder: Path) -> tuple[Unit, float]:
-    start = time.perf_counter()
-    buffer = io.BytesIO()
-    np.save(buffer, run_unit(unit, grid, seed))
-    write_atomically(folder / unit.name, buffer.getvalue())
-    return unit, time.perf_counter() - start
+class Named(Protocol):
+    """Something to run, with a name for its file."""
+
+    @property
+    def name(self) -> str:
+        """File name."""
 
 
-def run_grid(
-    grid: Grid, folder: Path, seed: int, jobs: int, on_done: Callable[[Unit, float], Any] = lambda unit, seconds: None
+AnyUnit = TypeVar("AnyUnit", bound=Named)
+
+
+def run_units(
+    units: Iterable[AnyUnit],
+    run: Callable[[AnyUnit], bytes],
+    folder: Path,
+    jobs: int,
+    on_done: Callable[[AnyUnit, float], Any] = lambda unit, seconds: None,
 ) -> None:
     """Run the units that have no file in `folder` yet, in `jobs` processes; `on_done` hears of each, old ones first."""
-    todo: list[Unit] = []
-    for unit in units(grid):
+    todo: list[AnyUnit] = []
+    for unit in units:
         if (folder / unit.name).is_file():
             on_done(unit, 0.0)
         else:
@@ -250,13 +258,32 @@ def run_grid(
         return
     # One thread of linear algebra in each process: more would fight over the cores.
     with ProcessPoolExecutor(jobs, initializer=threadpool_limits, initargs=(1,)) as pool:
-        futures = [pool.submit(_run_and_store, unit, grid, seed, folder) for unit in todo]
+        futures = [pool.submit(_run_and_store, unit, run, folder) for unit in todo]
         try:
             for future in as_completed(futures):
                 on_done(*future.result())
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _run_and_store(unit: AnyUnit, run: Callable[[AnyUnit], bytes], folder: Path) -> tuple[AnyUnit, float]:
+    start = time.perf_counter()
+    write_atomically(folder / unit.name, run(unit))
+    return unit, time.perf_counter() - start
+
+
+def run_grid(
+    grid: Grid, folder: Path, seed: int, jobs: int, on_done: Callable[[Unit, float], Any] = lambda unit, seconds: None
+) -> None:
+    """Run the whole grid, as `run_units` does."""
+    run_units(units(grid), partial(_errors_as_bytes, grid=grid, seed=seed), folder, jobs, on_done)
+
+
+def _errors_as_bytes(unit: Unit, grid: Grid, seed: int) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, run_unit(unit, grid, seed))
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True)

@@ -82,13 +82,17 @@ class Instance:
     row_norm: float
     best: float
 
-    def relative_error(self, weights: Floats) -> float:
-        """(F(w) − F*)/F*, infinite where the run diverged."""
+    def objective(self, weights: Floats) -> float:
+        """F(w), infinite where the run diverged."""
         if not np.all(np.isfinite(weights)):
             return np.inf
         with np.errstate(all="ignore"):
             value = objective(self.X, self.y, self.loss, self.penalty, weights)
-        return (value - self.best) / self.best if np.isfinite(value) else np.inf
+        return value if np.isfinite(value) else np.inf
+
+    def relative_error(self, weights: Floats) -> float:
+        """(F(w) − F*)/F*, infinite where the run diverged."""
+        return (self.objective(weights) - self.best) / self.best
 
 
 @cache
@@ -98,23 +102,27 @@ def instance(key: str) -> Instance:
     X, y, _ = problem.load()
     if problem.standardize:
         X = datasets.standardized(X)
-    n_records = len(y)
-    penalty = problem.penalty(n_records)
+    penalty = problem.penalty(len(y))
     weights, _ = optimum(X, y, problem.loss, penalty)
-    curvature = problem.loss.curvature
+    return measured(X, y, problem.loss, penalty, weights, problem.epsilon)
+
+
+def measured(X: Floats, y: Floats, loss: Loss, penalty: Penalty, weights: Floats, epsilon: float = 1.0) -> Instance:
+    """A problem with its constants, from its data and its optimal weights."""
+    n_records, curvature = len(y), loss.curvature
     return Instance(
         columns=Columns.copy_of(X, y),
         X=X,
         y=y,
-        loss=problem.loss,
+        loss=loss,
         penalty=penalty,
-        epsilon=problem.epsilon,
+        epsilon=epsilon,
         delta=1.0 / n_records**2,
         smoothness=curvature * np.mean(X**2, axis=0),
         global_smoothness=curvature * float(np.linalg.eigvalsh(X.T @ X / n_records)[-1]),
         largest=np.abs(X).max(axis=0),
         row_norm=float(np.linalg.norm(X, axis=1).max()),
-        best=objective(X, y, problem.loss, penalty, weights),
+        best=objective(X, y, loss, penalty, weights),
     )
 
 

@@ -12,6 +12,7 @@ from dpcd.estimators import (
     DPRidge,
 )
 from dpcd.privacy import BudgetExceeded, Ledger, LedgerError, PrivacyStatement
+from dpcd.tuning import PrivateSearch
 
 __version__ = _version("dpcd")
 
@@ -27,4 +28,5 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "PrivacyStatement",
+    "PrivateSearch",
 ]

@@ -160,7 +160,7 @@ class _PrivateLinearModel(BaseEstimator):
             raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
         return X, y
 
-    def _fit_private(self, X, target, assumptions=()) -> None:
+    def _fit_private(self, X, target) -> None:
         """Spend the budget on the model, and say what was spent."""
         n_records, n_features = X.shape
         delta = 1.0 / n_records**2 if self.delta is None else self.delta
@@ -177,13 +177,11 @@ class _PrivateLinearModel(BaseEstimator):
             # From here on only the curator holds the data.
             curator = Curator(Columns.copy_of(X, target, self.fit_intercept), budget, noise, account)
             self._solve(curator, parts, choices)
-        if account is not None:
-            assumptions = (*assumptions, f"charged to dataset {account.dataset!r} of a ledger")
         self.privacy_ = PrivacyStatement(
             budget.epsilon,
             budget.delta,
             curator.releases,
-            (f"{n_records} records, {n_features} features", *_assumptions(parts.declared), *assumptions),
+            self._taken_as_public(n_records, n_features, parts.declared, account),
             curator.noise_description,
             curator.private,
             library_version(),
@@ -224,6 +222,11 @@ class _PrivateLinearModel(BaseEstimator):
             intercepts = weights[:, n_features] - coefficients @ scales.center + scales.target_center
         self.n_iter_ = solutions[0].n_passes
         self._keep(coefficients, intercepts)
+
+    def _taken_as_public(self, n_records, n_features, declared, account) -> tuple[str, ...]:
+        """What the privacy statement assumes, in words."""
+        charged = () if account is None else (f"charged to dataset {account.dataset!r} of a ledger",)
+        return (f"{n_records} records, {n_features} features", *_assumptions(declared), *charged)
 
     def _positive_classes(self) -> list[int | None]:
         """What is +1 in each problem that is solved; None where the target stays as it is."""
@@ -272,9 +275,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
 
     def fit(self, X, y, **unsupported):
         """Fit the model to features X of shape (n, p) and labels y of shape (n,)."""
-        X, codes = self._encoded(X, y, unsupported)
-        source = "taken from the labels" if self.classes is None else "declared"
-        self._fit_private(X, codes, (f"{len(self.classes_)} classes, {source}",))
+        self._fit_private(*self._encoded(X, y, unsupported))
         return self
 
     def _encoded(self, X, y, unsupported):
@@ -290,6 +291,11 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
         if self.classes is not None and not np.isin(y, self.classes_).all():
             raise ValueError(f"y holds labels that are not among the declared classes {self.classes_.tolist()}")
         return X, np.searchsorted(self.classes_, y)
+
+    def _taken_as_public(self, n_records, n_features, declared, account):
+        source = "taken from the labels" if self.classes is None else "declared"
+        lines = super()._taken_as_public(n_records, n_features, declared, account)
+        return (*lines, f"{len(self.classes_)} classes, {source}")
 
     def _positive_classes(self):
         return [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))

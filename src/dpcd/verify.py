@@ -125,11 +125,16 @@ def _recomputed(releases: list[dict[str, Any]], delta: float, stated: float) -> 
     if any(event is None for event in events):
         return math.inf
     accountant: Any
-    if any(release.get("sampling") for release in releases):
+    if any(release.get("sampling") or release.get("selection") for release in releases):
         fixed = any((release.get("sampling") or {}).get("kind") == "FixedSize" for release in releases)
         relation = dp_accounting.NeighboringRelation
+        # For what is not sampled the relation makes no difference to it.
         chosen = relation.REPLACE_ONE if fixed else relation.ADD_OR_REMOVE_ONE
-        accountant = RdpAccountant(neighboring_relation=chosen)
+        orders = None
+        if any(release.get("selection") for release in releases):
+            # Candidates have small costs, whose best orders are high; its own orders are coarse up there.
+            orders = [1.0 + 1.08**k / 100.0 for k in range(180)]
+        accountant = RdpAccountant(orders, chosen)
     else:
         # Fine against the ε in question, and no finer: time grows with it.
         accountant = PLDAccountant(value_discretization_interval=1e-4 * min(max(stated, 0.01), 10.0))
@@ -145,7 +150,7 @@ def _event(release: dict[str, Any], dp_accounting: Any) -> Any:
         raise StatementError("count is not a whole number of at least 1")
     if multiplier == 0.0:
         return None
-    law, sampling = release.get("law"), release.get("sampling")
+    law, sampling, selection = release.get("law"), release.get("sampling"), release.get("selection")
     if law == "laplace":
         one = dp_accounting.LaplaceDpEvent(multiplier)
     elif law == "gaussian":
@@ -167,6 +172,13 @@ def _event(release: dict[str, Any], dp_accounting: Any) -> Any:
             one = dp_accounting.PoissonSampledDpEvent(_number(sampling, "rate"), one)
         else:
             raise StatementError("sampling is of an unknown kind")
+    if selection is not None:
+        if not isinstance(selection, dict):
+            raise StatementError("selection is not an object")
+        mean, shape = _number(selection, "mean"), _number(selection, "shape")
+        if not 1.0 <= mean <= 1e9 or shape not in (0.0, 1.0, math.inf) or sampling is not None:
+            raise StatementError("selection does not give a mean and a shape, or is one of candidates with batches")
+        one = dp_accounting.dp_event.RepeatAndSelectDpEvent(one, mean, shape)
     return dp_accounting.SelfComposedDpEvent(one, int(count))
 
 

@@ -131,6 +131,7 @@ class Curator:
             mechanism.relation,
             getattr(mechanism, "law", "gaussian"),
             None if sampling is None else {"kind": type(sampling).__name__, **asdict(sampling)},
+            getattr(mechanism, "selection", None),
         )
         self._releases.append(line)
 

@@ -179,9 +179,9 @@ class Standing:
         """Raise unless the budget is one that secret sampling can be charged to."""
         if self.budget.order is None:
             raise LedgerError(
-                f"{description} draws secret batches of records, and the budget of dataset {self.dataset!r} is not for "
-                f"that: it would have to be created with a Rényi order (dpcd ledger create --batches), before anything "
-                f"was spent. Use a solver without batches, such as DPCD"
+                f"{description} draws secret batches of records, or the best of many candidates, and the budget of "
+                f"dataset {self.dataset!r} is not for that: it would have to be created with a Rényi order (dpcd ledger "
+                f"create --batches), before anything was spent. Use one fit by a solver without batches, such as DPCD"
             )
 
 

@@ -27,8 +27,8 @@ def library_version() -> str:
 class Release:
     """One line of a statement: a mechanism that was run, and what it was charged.
 
-    `law` is that of the noise, and `sampling` says how batches were drawn, where they were: what somebody needs who
-    wants to compute the cost anew.
+    `law` is that of the noise, `sampling` says how batches were drawn, where they were, and `selection` how many
+    candidates this is the best of, where it is: what somebody needs who wants to compute the cost anew.
     """
 
     description: str
@@ -39,6 +39,7 @@ class Release:
     relation: str = REPLACE_ONE
     law: str = "gaussian"
     sampling: dict[str, Any] | None = None
+    selection: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -227,6 +227,18 @@ def prepare(
     )
 
 
+def target_rms(curator: Curator, room: float) -> float | None:
+    """Root mean square of the target, for a small part of `room`, and with the data left as they are.
+
+    None where nothing of the target can be seen at this budget.
+    """
+    (magnitude,) = _learn_magnitudes(curator, 0, True, room)
+    if magnitude == 0.0:
+        return None
+    nothing = np.arange(0)
+    return math.sqrt(GaussianSmoothness().second_moments(curator, nothing, np.zeros(0), magnitude, room)[0])
+
+
 def _learn_magnitudes(curator: Curator, n_features: int, with_target: bool, room: float) -> Floats:
     """Power of two b_j ≥ |x_j| for all but a few records, the target's last; 0 where nothing can be seen."""
     size = n_features + with_target

@@ -154,7 +154,8 @@ def _event(release: dict[str, Any], dp_accounting: Any) -> Any:
     if law == "laplace":
         one = dp_accounting.LaplaceDpEvent(multiplier)
     elif law == "gaussian":
-        one = dp_accounting.GaussianDpEvent(_effective(release, multiplier, count))
+        plain = sampling is None and selection is None
+        one = dp_accounting.GaussianDpEvent(_effective(release, multiplier, count) if plain else multiplier)
     elif law == "gumbel":
         # A choice of bounded range 2/z counts as the Gaussian that dominates it, with μ/2 = Φ⁻¹(1/(1 + e^{−1/z})).
         from scipy.stats import logistic, norm

@@ -160,7 +160,7 @@ class NumberOfRuns:
 def _largest(fits: Callable[[float], bool], budget: PrivacyBudget) -> float:
     """Largest μ² that fits, rounded down; 0 if none does. One candidate alone could spend all of the budget."""
     low, high = 0.0, gaussian_mu(budget.epsilon, budget.delta)
-    for _ in range(60):
+    for _ in range(40):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if fits(middle**2) else (low, middle)
     return low**2

@@ -15,6 +15,7 @@ from dpcd.audit import NoNoise, single_updates
 from dpcd.compilation import compiled
 from dpcd.privacy import Curator, PrivacyCost, SeededNoise, kernels
 from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
+from dpcd.privacy.selection import SteepestVertex, TopCoordinates
 from dpcd.privacy.stochastic import DualSteps, FullGradient, GradientSteps, VarianceReducedSteps
 
 
@@ -34,6 +35,10 @@ class KeepingNoise:
     def laplace(self, scale, size):
         self.drawn.append(self._source.laplace(scale, size))
         return self.drawn[-1]
+
+    def top(self, scores, scale, k):
+        # The noise of a choice is not what is released, and stays inside.
+        return self._source.top(scores, scale, k)
 
     def generator(self):
         return self._source.generator()
@@ -168,6 +173,26 @@ def dual_steps_apart(mechanism, columns, neighbour, n_lots=6):
         state = after(tables[0], members, starts, draws)
 
 
+class _Scores(NoNoise):
+    """Remembers the scores of choices too."""
+
+    def top(self, scores, scale, k):
+        self.scores = scores
+        return super().top(scores, scale, k)
+
+
+def choice_apart(mechanism, columns, neighbour):
+    """How far scores move against each other between neighbours, over what makes the choices' bounded range."""
+    asked = [_Scores(), _Scores()]
+    for noise, data in zip(asked, (columns, neighbour), strict=True):
+        with np.errstate(all="ignore"):
+            mechanism.run(data, noise)
+    ours, theirs = asked
+    assert ours.scales == theirs.scales, "the scale of the noise depends on the data"
+    moved = [int(a) - int(b) for a, b in zip(ours.scores, theirs.scores, strict=True)]
+    return (max(moved) - min(moved)) / (mechanism.loss_range * ours.scales[0])
+
+
 def check_sensitivity(tape, columns, neighbour):
     """Each input moves by at most noise scale / noise multiplier between neighbours; returns how close it came."""
     closest = 0.0
@@ -176,6 +201,11 @@ def check_sensitivity(tape, columns, neighbour):
             for moved in dual_steps_apart(mechanism, columns, neighbour):
                 assert moved <= 1.0, f"DualSteps moved by {moved:.3f} of its sensitivity"
                 closest = max(closest, moved)
+            continue
+        if isinstance(mechanism, (SteepestVertex, TopCoordinates)):
+            moved = choice_apart(mechanism, columns, neighbour)
+            assert moved <= 1.0, f"{type(mechanism).__name__} moved by {moved:.3f} of its sensitivity"
+            closest = max(closest, moved)
             continue
         multipliers = mechanism.noise_multipliers
         for question in questions(mechanism, answer):

@@ -5,9 +5,20 @@ import math
 import numpy as np
 import pytest
 
-from dpcd.penalties import L2
+from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
-from dpcd.solvers import DPCD, DPSCD, DPSGD, DPSVRG, GaussianSmoothness, LaplaceSmoothness, Problem
+from dpcd.solvers import (
+    DPCD,
+    DPGCD,
+    DPSCD,
+    DPSGD,
+    DPSVRG,
+    DPFrankWolfe,
+    GaussianSmoothness,
+    LaplaceSmoothness,
+    Problem,
+    Screened,
+)
 from dpcd.solvers.scales import Declared, prepare
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import KeepingNoise, RecordingCurator, ReplayingCurator, check_books, check_sensitivity
@@ -20,6 +31,9 @@ SOLVERS = [
     DPSGD(n_passes=1, batch_size=60),
     DPSCD(row_norm=5.0, n_passes=2, lot_size=10),
     DPSVRG(n_loops=2, n_steps=5, batch_size=5),
+    DPGCD(n_updates=4),
+    DPFrankWolfe(n_steps=4),
+    Screened(DPCD(n_passes=2), n_kept=1),
 ]
 BUDGET = PrivacyBudget(2.0, 1e-4)
 
@@ -52,6 +66,8 @@ def run(curator, solver, loss, penalty, smoothness, bounds):
 def test_record_and_replay(solver, loss, penalty, rng):
     if isinstance(solver, DPSCD) and not isinstance(penalty, L2):
         pytest.skip("DP-SCD takes the l2 penalty only, and says so")
+    if isinstance(solver, DPFrankWolfe) and not isinstance(penalty, (L1, Zero)):
+        pytest.skip("DP-Frank–Wolfe takes the l1 penalty only, or none, and says so")
     (X, y), (other_X, other_y) = neighbours(loss, rng)
     for smoothness, bounds in (
         (GaussianSmoothness(), (np.full(3, -20.0), np.full(3, 20.0))),

@@ -41,7 +41,8 @@ def choice(kind=TopCoordinates, **changes):
     fields = {
         "loss": Squared(),
         "columns": np.array([0, 2, 1]),
-        "clip": np.array([1.0, 2.0, 0.5]),
+        "units": np.array([1.0, 2.0, 0.5]),
+        "clip": 1.5,
         "weights": np.array([0.0, 0.3, -1.0]),
         "lower": np.array([-0.1, 0.2, 0.0]),
         "upper": np.array([0.1, 0.2, np.inf]),
@@ -172,9 +173,10 @@ def moved(mechanism, table, other):
     st.integers(0, 4),
     arrays(np.float64, 3, elements=st.sampled_from([0.0, 1.0, -1e308, 1e-308, 1e100])),
     arrays(np.float64, 3, elements=st.sampled_from([1.0, 1e-320, 1e308, 1e-12])),
+    st.sampled_from([1.0, 1e-300, 1e300]),
 )
-def test_neighbours_move_scores_by_no_more_than_the_noise_covers(mechanism, table, record, i, weights, clip):
-    mechanism = dataclasses.replace(mechanism, weights=weights, clip=clip)
+def test_neighbours_move_scores_by_no_more_than_the_noise_covers(mechanism, table, record, i, weights, units, clip):
+    mechanism = dataclasses.replace(mechanism, weights=weights, units=units, clip=clip)
     other = table.copy()
     other[i] = record
     assert moved(mechanism, table, other) <= 1.0
@@ -187,7 +189,7 @@ def test_the_sensitivity_is_attained_and_half_the_noise_is_caught():
     table[0], other = [1.0, -1.0, 0.0, -9.0], table.copy()
     other[0] = [-1.0, 1.0, 0.0, -9.0]
     zeros = np.zeros(3)
-    mechanism = choice(columns=[0, 1], clip=np.ones(3), weights=zeros, lower=zeros, upper=zeros)
+    mechanism = choice(columns=[0, 1], units=np.ones(3), clip=1.0, weights=zeros, lower=zeros, upper=zeros)
     assert moved(mechanism, table, other) == 1.0
 
     class Halved(TopCoordinates):
@@ -207,13 +209,11 @@ def test_the_sensitivity_is_attained_and_half_the_noise_is_caught():
 )
 def test_scores_are_those_of_the_twin(loss, table):
     mechanism = choice(loss=loss)
-    bound = lattice(4, 0.0, 1.0).bound
-    sums = twins.partial_sums(
-        table[:, :3], table[:, 3], loss, bound, mechanism.columns, mechanism.clip, mechanism.weights
-    )
+    bound, clip = lattice(4, 0.0, 1.0).bound, 1.5 * mechanism.units
+    sums = twins.partial_sums(table[:, :3], table[:, 3], loss, bound, mechanism.columns, clip, mechanism.weights)
     sides = []
     for total, j in zip(sums, mechanism.columns, strict=True):
-        low, high = (side[j] * 4 * bound / mechanism.clip[j] for side in (mechanism.lower, mechanism.upper))
+        low, high = (side[j] * 4 * bound / clip[j] for side in (mechanism.lower, mechanism.upper))
         high = 4 * bound if math.isinf(high) else high
         sides.append((-total - round(high), total + round(low)))
     ours, _ = scores(mechanism, table)
@@ -246,7 +246,14 @@ def test_the_measured_loss_stays_within_its_range_and_comes_near_it(kind):
     table[0], other = [1.0, -1.0, 0.0, -9.0], table.copy()
     other[0] = [-1.0, 1.0, 0.0, -9.0]
     zeros, loss_range, runs = np.zeros(3), 2.0, 4000
-    fields = {"clip": np.ones(3), "weights": zeros, "lower": zeros, "upper": zeros, "loss_range": loss_range}
+    fields = {
+        "units": np.ones(3),
+        "clip": 1.0,
+        "weights": zeros,
+        "lower": zeros,
+        "upper": zeros,
+        "loss_range": loss_range,
+    }
     mechanism = choice(kind, columns=[0, 1], **fields)
     exact = []
     for data in (table, other):
@@ -273,11 +280,11 @@ def test_the_steepest_come_first_and_the_penalty_counts(rng):
     X = rng.normal(size=(500, 3)) * [1.0, 10.0, 0.1]
     y = X @ np.array([1.0, -0.3, 0.0])
     data, zeros = Columns.copy_of(X, y), np.zeros(3)
-    clip = 100.0 * np.array([1.0, 10.0, 0.1])
-    fields = {"columns": np.arange(3), "clip": clip, "weights": zeros, "lower": zeros, "upper": zeros}
+    units = np.array([1.0, 10.0, 0.1])
+    fields = {"columns": np.arange(3), "units": units, "clip": 100.0, "weights": zeros, "lower": zeros, "upper": zeros}
     exact = choice(**fields, n_chosen=3, loss_range=math.inf)
     assert exact.run(data, Recorder()).tolist() == [1, 0, 2]
-    unclipped = dataclasses.replace(exact, clip=np.full(3, math.inf))
+    unclipped = dataclasses.replace(exact, clip=math.inf)
     assert unclipped.run(data, Recorder()).tolist() == [1, 0, 2]
     vertex = choice(SteepestVertex, **fields, loss_range=math.inf)
     assert vertex.run(data, Recorder()) == (1, -1)
@@ -299,11 +306,13 @@ def test_wrong_fields_are_refused():
         with pytest.raises(ValueError, match="loss_range"):
             choice(loss_range=bad)
         with pytest.raises(ValueError, match="positive"):
-            choice(clip=[1.0, 1.0, bad])
+            choice(clip=bad)
+        with pytest.raises(ValueError, match="units"):
+            choice(units=[1.0, 1.0, bad])
     with pytest.raises(ValueError, match="infinite clip"):
-        choice(clip=[np.inf] * 3)
-    with pytest.raises(ValueError, match="infinite clip"):
-        choice(clip=[np.inf, 1.0, 1.0], loss_range=math.inf)
+        choice(clip=np.inf)
+    with pytest.raises(ValueError, match="units"):
+        choice(units=[1.0, np.inf, 1.0], loss_range=math.inf)
     with pytest.raises(ValueError, match="lower"):
         choice(lower=[np.nan, 0.0, 0.0])
     with pytest.raises(ValueError, match="each of 3 columns"):
@@ -316,15 +325,15 @@ def test_wrong_fields_are_refused():
 
 
 def test_nothing_can_be_changed_between_the_charge_and_the_run():
-    clip = np.ones(3)
-    mechanism = choice(clip=clip)
-    clip[:] = np.inf
-    assert np.all(mechanism.clip == 1.0)
-    for name in ("columns", "clip", "weights", "lower", "upper"):
+    units = np.ones(3)
+    mechanism = choice(units=units)
+    units[:] = np.inf
+    assert np.all(mechanism.units == 1.0)
+    for name in ("columns", "units", "weights", "lower", "upper"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(mechanism, name)[0] = 0
     # And if somebody manages all the same, noise and clipping go together.
-    object.__setattr__(mechanism, "clip", np.full(3, np.inf))
+    object.__setattr__(mechanism, "clip", np.inf)
     values, scale = scores(mechanism, np.full((4, 4), 1e9))
     assert scale > 0.0
     assert values.dtype == np.int64

@@ -43,9 +43,9 @@ def add_partial_sums(features, target, loss, lattice, weights, columns, encoding
 class _Descents:
     """Candidates for a step, scored by how fast the objective falls along them.
 
-    With g_j the mean over the records of ℓ'(y_i, x_i·w)·x_ij, each clamped to ± C_j, the objective falls at the rate
-    −g_j − upper_j where w_j moves up and at the rate g_j + lower_j where it moves down; [lower_j, upper_j] are the
-    slopes of the penalty. Rates are in units of C_j.
+    With g_j the mean over the records of ℓ'(y_i, x_i·w)·x_ij, each clamped to ± clip·unit_j, the objective falls at the
+    rate −g_j − upper_j where w_j moves up and at the rate g_j + lower_j where it moves down; [lower_j, upper_j] are the
+    slopes of the penalty. Rates are compared in each column's own units.
 
     Parameters
     ----------
@@ -53,12 +53,14 @@ class _Descents:
         ℓ. Nothing here relies on its being what it says.
     columns
         The candidates.
+    units
+        unit_j, for every column: public, or functions of what was released.
     clip
-        C_j, for every column. Infinite is admitted where there is no noise (ε = ∞) only.
+        In these units, the same for all. Infinite is admitted where there is no noise (ε = ∞) only.
     weights
         w.
     lower, upper
-        Slopes of the penalty to both sides of w, for every column: public, or functions of what was released.
+        Slopes of the penalty to both sides of w, for every column; likewise.
     loss_range
         η: the privacy loss of one choice lies in an interval of this length. Infinite means no noise.
     positive_class
@@ -75,7 +77,8 @@ class _Descents:
 
     loss: Loss
     columns: NDArray[np.int64]
-    clip: Floats
+    units: Floats
+    clip: float
     weights: Floats
     lower: Floats
     upper: Floats
@@ -89,10 +92,11 @@ class _Descents:
         if np.asarray(self.columns).dtype.kind not in "iu":
             raise ValueError("columns must be whole numbers")
         object.__setattr__(self, "columns", frozen(self.columns, np.int64))
-        for name in ("weights", "clip", "lower", "upper"):
+        for name in ("weights", "units", "lower", "upper"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
             if getattr(self, name).shape != np.shape(self.weights):
                 raise ValueError(f"{name} needs one value for each of {len(self.weights)} columns")
+        object.__setattr__(self, "clip", float(self.clip))
         object.__setattr__(self, "loss_range", float(self.loss_range))
         check_loss(self.loss)
         inside = self.columns.size and self.columns.min() >= 0 and self.columns.max() < len(self.weights)
@@ -100,12 +104,13 @@ class _Descents:
             raise ValueError(f"columns must be different ones of 0 … {len(self.weights) - 1}, and at least one")
         if not self.loss_range > 0.0:
             raise ValueError(f"loss_range must be positive, got {self.loss_range}")
-        if not np.all(self.clip[self.columns] > 0.0):
-            raise ValueError("clip thresholds must be positive")
+        if not (np.all(self.units[self.columns] > 0.0) and np.all(np.isfinite(self.units[self.columns]))):
+            raise ValueError("units must be positive and finite")
+        if not self.clip > 0.0:
+            raise ValueError(f"clip must be positive, got {self.clip}")
         if not np.all(self.lower[self.columns] <= self.upper[self.columns]):
             raise ValueError("lower must not exceed upper")
-        unclipped = np.isinf(self.clip[self.columns])
-        if np.any(unclipped) and not (np.all(unclipped) and math.isinf(self.loss_range)):
+        if math.isinf(self.clip) and math.isfinite(self.loss_range):
             raise ValueError(
                 "an infinite clip leaves the sensitivity unbounded, which no noise can cover: give a finite clip, or "
                 "epsilon=math.inf for a fit without privacy"
@@ -121,11 +126,11 @@ class _Descents:
         if data.features.shape[1] != len(self.weights):
             raise ValueError(f"made for {len(self.weights)} columns, not for {data.features.shape[1]}")
         # Without noise, and only then, records may go unclipped.
-        unclipped = math.isinf(self.loss_range) and np.isinf(self.clip[self.columns]).all()
+        unclipped = math.isinf(self.loss_range) and math.isinf(self.clip)
         # The choice is exactly private at any scale of its noise, so there is no smallest one.
         encoder: Any = Unclipped() if unclipped else lattice(data.n_records, 0.0, 1.0)
         bound = 1.0 if unclipped else encoder.bound
-        encoding = np.ones(len(self.clip)) if unclipped else bound / self.clip
+        encoding = 1.0 / self.units if unclipped else bound / (self.clip * self.units)
         sums = np.zeros(len(self.columns), dtype=np.float64 if unclipped else np.int64)
         kernel = compiled(add_partial_sums, type(self.loss), encoder.__class__)
         target = data.signed_target(self.positive_class)
@@ -151,7 +156,7 @@ def _whole(values: Floats, largest: float) -> NDArray[np.int64]:
 class TopCoordinates(_Descents):
     """The k columns along which the objective falls most steeply, the steepest first.
 
-    The score of a column is the distance of −g_j from [lower_j, upper_j], in units of C_j: |g_j|/C_j where both are 0.
+    The score of a column is the distance of −g_j from [lower_j, upper_j], in its units: |g_j|/unit_j where both are 0.
 
     Parameters
     ----------
@@ -194,7 +199,7 @@ class TopCoordinates(_Descents):
 class SteepestVertex(_Descents):
     """The vertex of an l1 ball, or its center, towards which the linearized objective is lowest.
 
-    The ball's radius along column j is ∝ 1/C_j, so that rates in units of C_j compare its vertices.
+    The ball's radius along column j is ∝ 1/unit_j, so that rates in these units compare its vertices.
 
     Notes
     -----

@@ -1,20 +1,26 @@
 """How to spend a budget: solvers, and the private estimates they start from."""
 
 from dpcd.solvers.cd import DPCD
+from dpcd.solvers.frank_wolfe import DPFrankWolfe
+from dpcd.solvers.greedy import DPGCD
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.scales import GaussianSmoothness, LaplaceSmoothness
 from dpcd.solvers.scd import DPSCD
+from dpcd.solvers.screening import Screened
 from dpcd.solvers.sgd import DPSGD
 from dpcd.solvers.svrg import DPSVRG
 
 __all__ = [
     "DPCD",
+    "DPGCD",
     "DPSCD",
     "DPSGD",
     "DPSVRG",
+    "DPFrankWolfe",
     "GaussianSmoothness",
     "LaplaceSmoothness",
     "Problem",
+    "Screened",
     "Solution",
     "Solver",
 ]

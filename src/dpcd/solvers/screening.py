@@ -1,0 +1,119 @@
+"""Screening: choose a few columns privately, then spend the rest of the budget on these alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dpcd.losses import Loss
+from dpcd.penalties import Penalty
+from dpcd.privacy import Curator
+from dpcd.privacy.accounting import largest_range
+from dpcd.privacy.selection import TopCoordinates
+from dpcd.solvers.cd import DPCD
+from dpcd.solvers.problem import Problem, Solution, Solver, rehearse
+from dpcd.solvers.scd import DPSCD
+from dpcd.solvers.sgd import DPSGD
+
+# In units of (typical slope)·(column's root mean square). Only the order of the sums matters: a low clip hardly changes
+# it, and noise falls with the clip.
+_CLIP = 0.5
+# A solver like DP-CD needs about so many records of budget (nμ) for each column.
+_RECORDS_PER_COLUMN = 100.0
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Keep the columns with the largest mean of ℓ'(y, 0)·x_j, chosen by noisy maxima, and solve the problem on them.
+
+    Noise in the weights grows with the number of columns, noise in a choice hardly does: where few of many columns
+    matter, and n is not large beside p, choosing first is much better than solving for all.
+
+    Parameters
+    ----------
+    solver
+        What solves the problem on the columns that are kept: any solver for which a column may stay out.
+    n_kept
+        How many columns to keep, besides the intercept's. None: as many as the budget has hundreds of records nμ, at
+        least one. If there are no more columns than that anyway, nothing is spent on a choice.
+    share
+        Part of the budget that is spent on the choice.
+
+    Notes
+    -----
+    Privacy. The choice goes through `dpcd.privacy.selection.TopCoordinates`, the rest is the solver's.
+
+    Without noise (epsilon = inf) and with n_kept left out, all columns are kept. With n_kept given, the solution is
+    that of the problem on those columns, which is not that on all of them.
+    """
+
+    solver: Solver = field(default_factory=DPCD)
+    n_kept: int | None = None
+    share: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.n_kept is not None and (self.n_kept < 1 or self.n_kept != int(self.n_kept)):
+            raise ValueError(f"n_kept must be a whole number of at least 1 or None, got {self.n_kept!r}")
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(f"share must lie between 0 and 1, got {self.share!r}")
+        if isinstance(self.solver, type) or not hasattr(self.solver, "solve"):
+            raise ValueError(f"solver must be an object such as DPCD(), got {self.solver!r}")
+        if isinstance(self.solver, (DPSCD, DPSGD)):
+            raise ValueError(
+                f"{type(self.solver).__name__} steps along whole records and leaves no column out: use DPCD()"
+            )
+
+    @property
+    def needs_slope(self) -> bool:
+        """The clip of the choice is set from it."""
+        return True
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """The solver's; choices are charged as Gaussian."""
+        return self.solver.renyi_order(n_records, n_columns, epsilon, delta, n_problems)
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if the solver does, or a loss does not compile."""
+        self.solver.check(loss, penalty, n_columns, intercept, private)
+        zeros = np.zeros(2)
+        rehearse(TopCoordinates(loss, np.arange(2), np.ones(2), 1.0, zeros, zeros, zeros, math.inf))
+
+    def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
+        """Spend a share of one of `parts` equal parts of what is left on the choice, and the rest of it as usual."""
+        room = curator.gaussian_room / parts
+        penalized = np.arange(len(problem.smoothness)) < problem.n_penalized
+        candidates = np.flatnonzero(penalized & (problem.smoothness > 0.0))
+        n_kept = self.n_kept or max(1.0, curator.n_records * math.sqrt(room) / _RECORDS_PER_COLUMN)
+        if n_kept >= len(candidates):
+            return self.solver.solve(curator, problem, parts, choices)
+        if room <= 0.0:
+            raise ValueError("there is no budget left for the choice of columns")
+        if problem.slope is None:
+            raise ValueError("Screened needs the slope of the loss to be known")
+        n_kept, zeros = int(n_kept), np.zeros(len(problem.smoothness))
+        scales = np.sqrt(problem.smoothness / problem.loss.curvature)
+        loss_range = largest_range(self.share * room / n_kept)
+        kept = curator.release(
+            TopCoordinates(
+                problem.loss,
+                candidates,
+                scales,
+                _CLIP * problem.slope,
+                zeros,
+                zeros,
+                zeros,
+                loss_range,
+                problem.positive_class,
+                n_kept,
+            )
+        )
+        out = penalized.copy()
+        out[kept] = False
+        restricted = replace(problem, smoothness=np.where(out, 0.0, problem.smoothness))
+        # What is left of this part, (1 − share)/parts, as a part of all that is left, 1 − share/parts; never more.
+        parts_left = math.ceil((parts - self.share) / (1.0 - self.share) - 1e-9)
+        return self.solver.solve(curator, restricted, parts_left, choices)

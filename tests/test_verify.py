@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dpcd import DPLogisticRegression, DPRidge, cli
-from dpcd.solvers import DPCD, DPSGD, LaplaceSmoothness
+from dpcd.solvers import DPCD, DPGCD, DPSGD, LaplaceSmoothness, Screened
 from dpcd.verify import StatementError, verify
 
 
@@ -29,9 +29,11 @@ def statement(rng, **settings):
         {"smoothness": LaplaceSmoothness()},
         {"solver": DPCD(n_passes=3, clip=[0.5, 1.0, 2.0, 4.0])},
         {"solver": DPSGD(n_passes=2, batch_size=20)},
+        {"solver": DPGCD(n_updates=5)},
+        {"solver": Screened(n_kept=1)},
         {"solver": DPSGD(n_passes=2, clip=1.0, sampling="poisson"), "smoothness": np.ones(3)},
     ],
-    ids=["default", "small", "large", "laplace", "allocation", "batches", "poisson"],
+    ids=["default", "small", "large", "laplace", "allocation", "batches", "greedy", "screened", "poisson"],
 )
 def test_true_statements_are_verified(rng, settings):
     fields = statement(rng, **settings)

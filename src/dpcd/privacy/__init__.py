@@ -13,6 +13,7 @@ The argument, on one page
 3. **A record's contribution is an integer.** Mechanisms release integer sums plus integer noise. A record adds
    q = round(B·clamp(g/C, −1, 1)) in [−B, B], a function of that record and of values released before; NaN and
    infinities land on a bound. int64 sums are exact, so the sensitivity is 2B whatever the order of the additions.
+   `selection` releases no number at all but which columns have the largest sums, by the exponential mechanism.
 4. **The noise is an integer** from OpenDP's exact discrete Gaussian sampler, of scale z·(sensitivity), at least 2³⁰.
    No floating-point number touches the sum before the noise is in it, so no attack on floating-point noise applies.
    With a seed the noise is reproducible instead, and the statement says "seeded: not private".

@@ -143,8 +143,8 @@ class DPFrankWolfe:
             return _LARGEST_DEFAULT_STEPS
         reach = radius * problem.loss.curvature / clip
         n_steps = (0.8 * reach * records / math.log(2.0 * n_active + 1.0)) ** (2.0 / 3.0)
-        # Fewer steps may leave more than the zero model's error, which is about clip²/(2·curvature).
-        return int(min(n_steps, _LARGEST_DEFAULT_STEPS)) if n_steps >= 4.0 * reach**2 else 0
+        # Fewer steps may leave more, noise included, than the zero model, whose error is about clip²/(2·curvature).
+        return int(min(n_steps, _LARGEST_DEFAULT_STEPS)) if n_steps >= 6.0 * reach**2 else 0
 
 
 def _strength(penalty: Penalty) -> float:

@@ -3,6 +3,7 @@
 from dpcd.solvers.cd import DPCD
 from dpcd.solvers.frank_wolfe import DPFrankWolfe
 from dpcd.solvers.greedy import DPGCD
+from dpcd.solvers.perturbation import ObjectivePerturbation, OutputPerturbation
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.scales import GaussianSmoothness, LaplaceSmoothness
 from dpcd.solvers.scd import DPSCD
@@ -19,6 +20,8 @@ __all__ = [
     "DPFrankWolfe",
     "GaussianSmoothness",
     "LaplaceSmoothness",
+    "ObjectivePerturbation",
+    "OutputPerturbation",
     "Problem",
     "Screened",
     "Solution",

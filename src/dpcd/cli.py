@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 try:
     import typer
@@ -21,6 +21,9 @@ except ImportError as error:  # pragma: no cover - depends on what is installed
 import dpcd
 from dpcd.privacy import Ledger, LedgerError, PrivacyBudget
 from dpcd.privacy.accounting import ORDERS
+
+if TYPE_CHECKING:
+    from dpcd.experiments.compare import FromFile
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Linear models with differential privacy.")
 ledger_app = typer.Typer(no_args_is_help=True, help="Budgets that last: what was ever spent on a data set.")
@@ -93,6 +96,123 @@ def reproduce(
             lambda stage: progress.update(task, description=stage),
         )
     console.print(f"Wrote {page}")
+
+
+@app.command()
+def compare(
+    data: Annotated[Path | None, typer.Option(help="Your table, CSV or Parquet.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option(help="The column of it to predict.", show_default=False)] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="squared or logistic; default: logistic for two classes.", show_default=False)
+    ] = None,
+    penalty: Annotated[str, typer.Option(help="l1 or l2, for your table.")] = "l2",
+    alpha: Annotated[float | None, typer.Option(help="Its strength; default: 1/n.", show_default=False)] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Do not standardise your table.")] = False,
+    problem: Annotated[
+        list[str] | None,
+        typer.Option(help="A built-in problem; repeat it for several, or say all or list.", show_default=False),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None, typer.Option(help="Repeat it for several; default: 0.05 to 10.", show_default=False)
+    ] = None,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="Methods with settings to tune too, tuned at no cost; slow.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for results; an interrupted run goes on there.")] = Path(
+        "comparison"
+    ),
+    again: Annotated[
+        list[str] | None, typer.Option(help="Forget what is stored of a method, by name.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and two values of epsilon, for a look.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes; default: one for each core.")] = os.cpu_count() or 1,
+    seed: Annotated[int, typer.Option(min=0, help="Every random choice comes from it.")] = 0,
+) -> None:
+    """Compare all methods that apply to a problem: one table, one plot of error against epsilon.
+
+    A study that is not private: it shows optima, and on your own data nobody but those who may see the data may see it.
+    The table of all methods on all problems is dpcd compare --problem all --tuned --out results/methods.
+    """
+    from dpcd.experiments import methods_report
+    from dpcd.experiments.compare import DEFAULT, EPSILONS, FULL, QUICK, STUDY, Source, Unit, units, work
+    from dpcd.experiments.compare import compare as run
+    from dpcd.experiments.methods import METHODS
+
+    console = Console()
+    sources: list[Source] = [DEFAULT]
+    with _explained():
+        if data is not None:
+            console.print(
+                "[bold yellow]Not private:[/bold yellow] this shows the optimum on your data and errors measured "
+                "against it. Do not publish any of it unless the data are public.",
+                soft_wrap=True,
+            )
+            sources = [_user_table(data, target, loss, penalty, alpha, not raw)]
+        elif problem and "list" in problem:
+            for source in STUDY:
+                console.print(f"{source.key}  ({source.title})", highlight=False, soft_wrap=True)
+            return
+        elif problem:
+            sources = [source for source in STUDY if source.key in problem or "all" in problem]
+            unknown = set(problem) - {source.key for source in STUDY} - {"all"}
+            if unknown:
+                raise ValueError(f"there is no problem {', '.join(sorted(unknown))}: see dpcd compare --problem list")
+        methods = [method for method in METHODS if tuned or not method.tuned]
+        unknown = set(again or ()) - {method.name for method in METHODS}
+        if unknown:
+            names = ", ".join(repr(method.name) for method in METHODS)
+            raise ValueError(f"there is no method {', '.join(sorted(unknown))}: choose from {names}")
+        effort = QUICK if quick else FULL
+        epsilons = sorted(set(epsilon)) if epsilon else (0.3, 3.0) if quick else EPSILONS
+        for value in epsilons:
+            PrivacyBudget(value, 1e-9)
+        if quick:
+            out = out.with_name(f"{out.name}-quick")
+        every = units(sources, methods, epsilons)
+        for unit in every:
+            if unit.method in (again or ()):
+                (out / "units" / unit.name).unlink(missing_ok=True)
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%")
+        with Progress(
+            *columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console
+        ) as progress:
+            task = progress.add_task("compare", total=sum(work(unit) for unit in every))
+
+            def on_unit(unit: Unit, seconds: float) -> None:
+                progress.advance(task, work(unit))
+
+            rows = run(sources, methods, epsilons, effort, out / "units", seed, jobs, on_unit)
+        command = f"dpcd compare{' --problem all' if problem and 'all' in problem else ''}{' --tuned' if tuned else ''}"
+        page = methods_report.write(rows, sources, out, command, dpcd.__version__, effort.runs)
+    for source in sources if len(sources) == 1 else ():
+        table = Table("method", *(f"ε = {value:g}" for value in epsilons), title=f"{source.title}: mean part lost")
+        for method in dict.fromkeys(row.method for row in rows):
+            table.add_row(method, *(f"{row.mean:.2g}" for row in rows if row.method == method))
+        table.add_row("zero model", *("1" for _ in epsilons))
+        table.add_row("non-private optimum", *("0" for _ in epsilons))
+        console.print(table)
+    console.print(f"Wrote {page}")
+
+
+def _user_table(
+    data: Path, target: str | None, loss: str | None, penalty: str, alpha: float | None, standardize: bool
+) -> FromFile:
+    """Refuse what cannot be, in words."""
+    from dpcd.experiments.compare import FromFile
+
+    if not data.is_file():
+        raise ValueError(f"there is no file {data}")
+    if target is None:
+        raise ValueError("say which column of your table to predict, as in --target price")
+    if loss not in (None, "squared", "logistic"):
+        raise ValueError(f"--loss is squared or logistic, not {loss}")
+    if penalty not in ("l1", "l2"):
+        raise ValueError(f"--penalty is l1 or l2, not {penalty}")
+    if alpha is not None and not 0.0 <= alpha < math.inf:
+        raise ValueError(f"--alpha is a number of at least 0, not {alpha}")
+    source = FromFile(data, target, loss, penalty, alpha, standardize)
+    source.load()
+    return source
 
 
 LedgerArgument = Annotated[

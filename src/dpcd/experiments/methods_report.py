@@ -1,0 +1,238 @@
+"""Tables and figures of `dpcd compare`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dpcd.experiments.compare import FromPaper, Row, Source
+from dpcd.experiments.methods import METHODS
+from dpcd.experiments.report import legend_below, new_figure, save, tidy_csv
+from dpcd.experiments.runs import write_atomically
+
+# Okabe and Ito's colours, then again with other dashes: markers tell all of them apart in grey.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+_MARKERS = "osP^XvD<>*hpd8"
+_DASHES = ("-", "--", ":")
+
+# Beyond this many times the zero model's error it no longer matters how much.
+_TOP = 3.0
+
+#: What `solver="auto"` is held to: its mean against the best of the others, and its worst run against the zero model.
+_WITHIN, _WORST = 2.0, 1.5
+
+
+def _style(method: str) -> dict[str, Any]:
+    """The same for a method in every figure; ``auto`` stands out."""
+    if method == "auto":
+        return {"color": "black", "marker": "o", "linestyle": "-", "linewidth": 2.0, "markersize": 5, "zorder": 5}
+    rank = [known.name for known in METHODS].index(method) - 1
+    return {
+        "color": _COLORS[rank % len(_COLORS)],
+        "marker": _MARKERS[rank % len(_MARKERS)],
+        "linestyle": _DASHES[rank // len(_COLORS) % len(_DASHES)],
+        "linewidth": 1.1,
+        "markersize": 4,
+    }
+
+
+def _draw(axes: Any, rows: Sequence[Row], title: str) -> None:
+    """What is lost against ε, on logarithmic axes; curves that leave the picture at the top do so at its edge."""
+    epsilons = sorted({row.epsilon for row in rows})
+    axes.axhline(1.0, color="black", linestyle=(0, (1, 1)), linewidth=1.2, label="zero model")
+    lowest = 1.0
+    for method in dict.fromkeys(row.method for row in rows):
+        curve = [row for row in rows if row.method == method]
+        values = [max(row.mean, 1e-7) if math.isfinite(row.mean) else math.inf for row in curve]
+        lowest = min(lowest, *values)
+        axes.plot([row.epsilon for row in curve], [min(v, _TOP) for v in values], label=method, **_style(method))
+    axes.set(xscale="log", yscale="log", ylim=(lowest / 1.6, 1.15 * _TOP), title=title, xlabel="privacy budget ε")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.grid(alpha=0.25, linewidth=0.5)
+
+
+def figure_errors(rows: Sequence[Row], sources: Sequence[Source], folder: Path, name: str) -> None:
+    """A panel for each problem: the part of what could be gained over the zero model that a method loses."""
+    columns = min(len(sources), 3)
+    figure, grid = new_figure(columns, math.ceil(len(sources) / columns), height=2.7, width=3.4)
+    panels = list(grid.ravel())
+    for axes, source in zip(panels, sources, strict=False):
+        _draw(axes, [row for row in rows if row.problem == source.key], source.title)
+    for axes in panels[len(sources) :]:
+        axes.set_axis_off()
+    for axes in grid[:, 0]:
+        axes.set_ylabel("lost: (F − F*)/(F(0) − F*)")
+    legend_below(figure, panels[: len(sources)], columns + 1)
+    save(figure, folder, name)
+
+
+def figure_one(rows: Sequence[Row], source: Source, folder: Path, name: str) -> None:
+    """One problem: what is lost, and the objective itself between the non-private optimum and the zero model."""
+    optimum, zero = rows[0].optimum, rows[0].zero
+    figure, grid = new_figure(2, height=3.6, width=4.2)
+    left, right = grid[0]
+    _draw(left, rows, "what is lost")
+    left.set_ylabel("(F − F*)/(F(0) − F*)")
+    right.axhline(zero, color="black", linestyle=(0, (1, 1)), linewidth=1.2)
+    right.axhline(optimum, color="black", linestyle=(0, (5, 2)), linewidth=1.2, label="non-private optimum")
+    top = zero + 0.25 * (zero - optimum)
+    for method in dict.fromkeys(row.method for row in rows):
+        curve = [row for row in rows if row.method == method]
+        values = [min(optimum + row.mean * (zero - optimum), top) for row in curve]
+        right.plot([row.epsilon for row in curve], values, label=method, **_style(method))
+    right.set(xscale="log", xlabel="privacy budget ε", ylabel="objective F", title="objective")
+    right.set_ylim(optimum - 0.05 * (zero - optimum), top + 0.02 * (zero - optimum))
+    right.set_xticks(left.get_xticks(), [label.get_text() for label in left.get_xticklabels()])
+    right.minorticks_off()
+    right.grid(alpha=0.25, linewidth=0.5)
+    figure.suptitle(source.title)
+    legend_below(figure, (left, right), 4)
+    save(figure, folder, name)
+
+
+def _number(value: float) -> str:
+    """Two digits, whatever the size."""
+    if not math.isfinite(value):
+        return "∞"
+    if value >= 99.5:
+        return f"{value:.0e}"
+    digits = 1 - math.floor(math.log10(abs(value))) if abs(value) >= 1e-7 else 7
+    return f"{value:.{max(digits, 0)}f}"
+
+
+def table(rows: Sequence[Row], relative: bool = False) -> str:
+    """One problem: methods down, ε across, mean and (worst) of the runs; the lowest mean of a column is bold."""
+    epsilons = sorted({row.epsilon for row in rows})
+    entries = {(row.method, row.epsilon): row for row in rows}
+
+    def mean(row: Row) -> float:
+        return row.relative_mean if relative else row.mean
+
+    least = {epsilon: min(mean(row) for row in rows if row.epsilon == epsilon) for epsilon in epsilons}
+    lines = [
+        "| method | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |",
+        "|---|" + "---|" * len(epsilons),
+    ]
+    for method in dict.fromkeys(row.method for row in rows):
+        cells = []
+        for epsilon in epsilons:
+            row = entries.get((method, epsilon))
+            if row is None:
+                cells.append("–")
+                continue
+            text = _number(mean(row))
+            worst = _number(row.relative_worst if relative else row.worst)
+            cells.append(f"{f'**{text}**' if mean(row) == least[epsilon] else text} ({worst})")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") -> str:
+    """For each problem and ε the best of the other methods, and how many times its error `of` has."""
+    epsilons = sorted({row.epsilon for row in rows})
+    lines = [
+        "| problem | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |",
+        "|---|" + "---|" * len(epsilons),
+    ]
+    for source in sources:
+        cells = []
+        for epsilon in epsilons:
+            here = [row for row in rows if row.problem == source.key and row.epsilon == epsilon]
+            others = [row for row in here if row.method != of]
+            if not others:
+                cells.append("–")
+                continue
+            best = min(others, key=lambda row: row.mean)
+            own = [row for row in here if row.method == of]
+            ratio = f", {of} × {_number(own[0].mean / best.mean)}" if own else ""
+            cells.append(f"{best.method} {_number(best.mean)}{ratio}")
+        lines.append(f"| {source.title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") -> str:
+    """Where `of` is not what it is held to, in sentences; empty where it was not run."""
+    own = {(row.problem, row.epsilon): row for row in rows if row.method == of}
+    if not own:
+        return ""
+    titles = {source.key: source.title for source in sources}
+    behind, wild, beaten = [], [], []
+    for (problem, epsilon), row in own.items():
+        others = [r for r in rows if (r.problem, r.epsilon) == (problem, epsilon) and r.method != of]
+        where = f"{titles[problem]} at ε = {epsilon:g}"
+        best = min(others, key=lambda r: r.mean, default=None)
+        if best is not None and row.mean > _WITHIN * best.mean:
+            behind.append(f"{where} ({_number(row.mean)}, {best.method} {_number(best.mean)})")
+        if row.worst > _WORST:
+            wild.append(f"{where} ({_number(row.worst)})")
+        rival = [r for r in others if r.method == "DP-SGD, tuned"]
+        if rival and row.mean > rival[0].mean:
+            beaten.append(f"{where} ({_number(row.mean)}, DP-SGD {_number(rival[0].mean)})")
+    total = len(own)
+    return "".join(
+        f"- {claim} in {total - len(cases)} of {total} cells{'; not in: ' + '; '.join(cases) if cases else ''}.\n"
+        for claim, cases in (
+            (f"{of} loses at most {_WITHIN:g} times what the best other method loses", behind),
+            (f"The worst run of {of} loses at most {_WORST:g} times what the zero model loses", wild),
+            (f"{of} is at or below tuned DP-SGD", beaten),
+        )
+    )
+
+
+PAGE = """# Methods compared
+
+Made by `{command}` with dpcd {version}. **Not private**: optima are shown, smoothness constants are known for free, and
+the settings of methods called *tuned* are chosen on the data at no cost, as in the paper. Neighbours replace one
+record; δ = 1/n²; no intercept.
+
+How to read it: *lost* is (F − F*)/(F(0) − F*), the part of what could be gained over the zero model that privacy
+costs. 0 is the non-private optimum, 1 the zero model (all weights 0), and what is above 1 is worse than nothing.
+Tables give the mean and, in brackets, the worst of {runs} runs. A tuned method chooses on other runs than those. A
+method that is missing does not apply to the problem: its solver refuses the loss or the penalty. Without signal in a
+table the optimum and the zero model nearly agree, so that *lost* magnifies differences that do not matter.
+
+DP-SGD's tuned rows have the least noise that any accounting of batches of a fixed size could allow, computed
+numerically, which for small ε is half of what the library's own bound asks for. All data: [table.csv](table.csv).
+
+{verdicts}
+{figures}
+## The best other method, and auto beside it
+
+{summary}
+{tables}"""
+
+
+def write(rows: Sequence[Row], sources: Sequence[Source], folder: Path, command: str, version: str, runs: int) -> Path:
+    """Store the table and its figures, and return the page that shows them."""
+    write_atomically(folder / "table.csv", tidy_csv(rows).encode())
+    figures = {}
+    if len(sources) == 1:
+        figures["figure"] = "What each method loses, and its objective, against ε."
+        figure_one(rows, sources[0], folder, "figure")
+    else:
+        paper = [source for source in sources if isinstance(source, FromPaper)]
+        others = [source for source in sources if not isinstance(source, FromPaper)]
+        for name, some, kind in (("figure-paper", paper, "the paper's problems"), ("figure-others", others, "others")):
+            if some:
+                figures[name] = f"What each method loses, against ε: {kind}. Curves at the upper edge go beyond it."
+                figure_errors(rows, some, folder, name)
+    tables = []
+    for source in sources:
+        here = [row for row in rows if row.problem == source.key]
+        tables.append(f"## {source.title}\n\nLost:\n\n{table(here)}")
+        if isinstance(source, FromPaper):
+            tables.append(f"Relative error (F − F*)/F*, as in the paper:\n\n{table(here, relative=True)}")
+    text = PAGE.format(
+        command=command,
+        version=version,
+        runs=runs,
+        verdicts=verdicts(rows, sources),
+        figures="".join(f"![{caption}]({name}.png)\n*{caption}*\n\n" for name, caption in figures.items()),
+        summary=summary(rows, sources),
+        tables="\n".join(tables),
+    )
+    write_atomically(folder / "README.md", text.encode())
+    return folder / "README.md"

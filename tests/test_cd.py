@@ -5,6 +5,7 @@ import pytest
 
 import twins
 from dpcd.losses import Logistic, Squared
+from dpcd.nonprivate import optimum
 from dpcd.penalties import L1, Zero
 from dpcd.privacy import BudgetExceeded, Columns, PrivacyBudget, SeededNoise
 from dpcd.solvers import DPCD, Problem
@@ -139,9 +140,100 @@ def test_logistic_uses_the_slope_bound():
     np.testing.assert_allclose(updates.clip, 2.5 * 2.0 * np.sqrt(problem.smoothness / 0.25))
 
 
+def test_equal_allocation_is_on_offer():
+    problem, curator = problem_and_curator()
+    DPCD(n_passes=5, clip=[0.1, 5.0, 0.3, 1.0], allocation="equal").solve(curator, problem, 1, CHOICES(0))
+    assert np.ptp(curator.tape[0][0].noise_multiplier) == 0.0
+    assert 0.9999 < curator.spent.epsilon(1e-6) <= 1.0
+
+
+def sparse_problem(n=20_000, p=12, epsilon=1.0, penalty=None, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    y = 3.0 * X[:, 0] - 2.0 * X[:, 1] + 0.1 * rng.normal(size=n)
+    curator = RecordingCurator(Columns.copy_of(X, y), PrivacyBudget(epsilon, 1e-6), SeededNoise(rng))
+    return Problem(SQUARED, L1(0.01) if penalty is None else penalty, np.ones(p), p, slope=3.7), curator
+
+
+def test_adaptive_clips_go_down_with_the_residuals():
+    problem, curator = sparse_problem()
+    DPCD(n_passes=12, clip="adaptive").solve(curator, problem, 1, CHOICES(0))
+    kinds = [type(mechanism).__name__ for mechanism, _ in curator.tape]
+    assert kinds == ["CoordinateUpdates", "DerivativeSizes"] * 2 + ["CoordinateUpdates"]
+    first, second, third = (mechanism.clip for mechanism, _ in curator.tape[::2])
+    np.testing.assert_allclose(first, 2.5 * 3.7)
+    assert third[0] <= second[0] < first[0]
+    assert np.ptp(third) == 0.0
+    assert 0.9999 < curator.spent.epsilon(1e-6) <= 1.0
+    levels = sum(mechanism.cost.mu_squared for mechanism, _ in curator.tape[1::2])
+    assert levels == pytest.approx(0.04 * curator.spent.mu_squared, rel=1e-4)
+    assert [mechanism.count for mechanism, _ in curator.tape[::2]] == [12, 24, 108]
+
+
+def test_adaptive_clips_stay_where_noise_hides_the_sizes():
+    problem, curator = sparse_problem(n=500, epsilon=0.3)
+    DPCD(n_passes=4, clip="adaptive").solve(curator, problem, 1, CHOICES(0))
+    np.testing.assert_allclose(curator.tape[-1][0].clip, 2.5 * 3.7)
+    # One pass leaves nothing to adapt, and all of the budget to itself.
+    problem, curator = sparse_problem()
+    DPCD(n_passes=1, clip="adaptive").solve(curator, problem, 1, CHOICES(0))
+    assert len(curator.tape) == 1
+    assert 0.9999 < curator.spent.epsilon(1e-6) <= 1.0
+
+
+def test_an_active_set_leaves_out_what_is_not_beyond_the_noise():
+    problem, curator = sparse_problem(epsilon=0.3)
+    solution = DPCD(n_passes=8, active_set=True).solve(curator, problem, 1, CHOICES(0))
+    before, after = (mechanism for mechanism, _ in curator.tape)
+    assert before.count == 4 * 12
+    kept = np.unique(after.coordinates)
+    assert {0, 1} <= set(kept.tolist())
+    assert len(kept) < 12
+    left_out = np.setdiff1d(np.arange(12), kept)
+    assert not after.start[left_out].any()
+    assert not solution.weights[left_out].any()
+    # Half of the budget for fewer updates: less noise in each.
+    assert after.noise_multiplier[0] < before.noise_multiplier[0] * math.sqrt(len(kept) / 12) * 1.001
+    assert after.cost.mu_squared == pytest.approx(before.cost.mu_squared, rel=1e-6)
+    assert 0.2999 < curator.spent.epsilon(1e-6) <= 0.3
+
+
+def test_an_active_set_never_loses_the_intercept_and_may_be_empty():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(5000, 3)), 0.01 * rng.normal(size=5000)
+    for n_penalized in (2, 3):
+        curator = RecordingCurator(Columns.copy_of(X, y), PrivacyBudget(1.0, 1e-6), SeededNoise(rng))
+        problem = Problem(SQUARED, L1(0.5), np.ones(3), n_penalized, slope=0.1)
+        solution = DPCD(n_passes=4, active_set=True).solve(curator, problem, 1, CHOICES(0))
+        assert not solution.weights[:n_penalized].any()
+        if n_penalized == 2:
+            assert set(curator.tape[1][0].coordinates) == {2}
+        else:
+            assert len(curator.tape) == 1
+            assert solution.n_passes == 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"active_set": True, "clip": math.inf}, {"clip": "adaptive"}, {"clip": "adaptive", "active_set": True}]
+)
+def test_options_solve_the_same_problem_without_noise(options):
+    """Up to the bias of clipping, which for records this tame is none."""
+    penalty = L1(0.2)
+    problem, curator = sparse_problem(n=2000, epsilon=math.inf, penalty=penalty)
+    weights = DPCD(n_passes=60, average="last", **options).solve(curator, problem, 1, CHOICES(0)).weights
+    X, y = curator._columns.features, curator._columns.target
+    best, _ = optimum(X, y, SQUARED, penalty)
+    np.testing.assert_allclose(weights, best, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"clip": "large"}, "adaptive"),
+        ({"allocation": "random"}, "allocation"),
+        ({"clip": "adaptive", "average": "periodic"}, "periodic"),
+        ({"active_set": True, "average": "periodic"}, "periodic"),
+        ({"clip": "adaptive", "noise_multiplier": 9.0}, "noise_multiplier"),
         ({"n_passes": 0}, "n_passes"),
         ({"n_passes": 2.5}, "n_passes"),
         ({"step_size": 0.0}, "step_size"),
@@ -170,6 +262,7 @@ def test_check_before_anything_is_charged():
         DPCD(clip=[math.inf, 1.0, 1.0]).check(SQUARED, Zero(), 3, False, private=False)
     DPCD(clip=math.inf).check(SQUARED, Zero(), 3, False, private=False)
     DPCD().check(SQUARED, Zero(), 3, False, private=True)
+    DPCD(clip="adaptive").check(SQUARED, Zero(), 3, False, private=True)
 
 
 def test_a_noise_multiplier_of_ones_own_is_charged_for_what_it_is():

@@ -16,6 +16,8 @@ from dpcd.solvers import (
     DPFrankWolfe,
     GaussianSmoothness,
     LaplaceSmoothness,
+    ObjectivePerturbation,
+    OutputPerturbation,
     Problem,
     Screened,
 )
@@ -27,6 +29,7 @@ SOLVERS = [
     DPCD(n_passes=3),
     DPCD(n_passes=4, clip=1.0, order="random", average="periodic", n_loops=2),
     DPCD(n_passes=2, clip=[0.1, 1.0, 3.0, 0.5], order="cyclic", average="last"),
+    DPCD(n_passes=4, clip="adaptive", active_set=True),
     DPSGD(n_passes=2, batch_size=5, clip=1.0),
     DPSGD(n_passes=1, batch_size=60),
     DPSCD(row_norm=5.0, n_passes=2, lot_size=10),
@@ -34,6 +37,8 @@ SOLVERS = [
     DPGCD(n_updates=4),
     DPFrankWolfe(n_steps=4),
     Screened(DPCD(n_passes=2), n_kept=1),
+    OutputPerturbation(strength=0.3),
+    ObjectivePerturbation(strength=1.0, row_bound=0.7),
 ]
 BUDGET = PrivacyBudget(2.0, 1e-4)
 
@@ -68,6 +73,8 @@ def test_record_and_replay(solver, loss, penalty, rng):
         pytest.skip("DP-SCD takes the l2 penalty only, and says so")
     if isinstance(solver, DPFrankWolfe) and not isinstance(penalty, (L1, Zero)):
         pytest.skip("DP-Frank–Wolfe takes the l1 penalty only, or none, and says so")
+    if isinstance(solver, (OutputPerturbation, ObjectivePerturbation)) and not isinstance(penalty, (L2, Zero)):
+        pytest.skip("perturbed minima take the l2 penalty only, or none, and say so")
     (X, y), (other_X, other_y) = neighbours(loss, rng)
     for smoothness, bounds in (
         (GaussianSmoothness(), (np.full(3, -20.0), np.full(3, 20.0))),

@@ -424,3 +424,25 @@ def size_counts(norms, slopes, per_octave, first, counts):  # type: ignore[no-un
             place = place if place > 0.0 else 0.0
             place = place if place < last else last
             counts[np.int64(place)] += 1
+
+
+def derivative_counts(features, target, loss, weights, columns, units, levels):  # type: ignore[no-untyped-def]
+    """How many |ℓ'(y_i, x_i·w)·x_ij|/unit_j lie beyond each level and not beyond the next. NaN is beyond none."""
+    slopes = np.zeros(features.shape[0])
+    for j in range(weights.shape[0]):
+        if weights[j] != 0.0:
+            for i in range(slopes.shape[0]):
+                slopes[i] += weights[j] * features[i, j]
+    for i in range(slopes.shape[0]):
+        slopes[i] = derivative(loss, target[i], slopes[i])
+    counts = np.zeros(levels.shape[0], dtype=np.int64)
+    for k in range(columns.shape[0]):
+        for i in range(slopes.shape[0]):
+            size = abs(slopes[i] * features[i, columns[k]]) / units[k]
+            # Most are small: few comparisons decide.
+            level = -1
+            while level + 1 < levels.shape[0] and size > levels[level + 1]:
+                level += 1
+            if level >= 0:
+                counts[level] += 1
+    return counts

@@ -134,9 +134,10 @@ def compare(
     The table of all methods on all problems is dpcd compare --problem all --tuned --out results/methods.
     """
     from dpcd.experiments import methods_report
-    from dpcd.experiments.compare import DEFAULT, EPSILONS, FULL, QUICK, STUDY, Source, Unit, units, work
+    from dpcd.experiments.compare import DEFAULT, EPSILONS, FULL, QUICK, STUDY, FromPaper, Source, Unit, units, work
     from dpcd.experiments.compare import compare as run
     from dpcd.experiments.methods import METHODS
+    from dpcd.experiments.settings import PROBLEMS
 
     console = Console()
     sources: list[Source] = [DEFAULT]
@@ -157,6 +158,10 @@ def compare(
             unknown = set(problem) - {source.key for source in STUDY} - {"all"}
             if unknown:
                 raise ValueError(f"there is no problem {', '.join(sorted(unknown))}: see dpcd compare --problem list")
+            for source in sources:
+                if isinstance(source, FromPaper):
+                    # Here, and not in some process, is where to hear of data that are missing.
+                    PROBLEMS[source.key].load()
         methods = [method for method in METHODS if tuned or not method.tuned]
         unknown = set(again or ()) - {method.name for method in METHODS}
         if unknown:
@@ -182,8 +187,10 @@ def compare(
                 progress.advance(task, work(unit))
 
             rows = run(sources, methods, epsilons, effort, out / "units", seed, jobs, on_unit)
-        command = f"dpcd compare{' --problem all' if problem and 'all' in problem else ''}{' --tuned' if tuned else ''}"
-        page = methods_report.write(rows, sources, out, command, dpcd.__version__, effort.runs)
+        options = [f"--problem {name}" for name in problem or ()] + ["--tuned"] * tuned + ["--quick"] * quick
+        page = methods_report.write(
+            rows, sources, out, " ".join(["dpcd compare", *options]), dpcd.__version__, effort.runs
+        )
     for source in sources if len(sources) == 1 else ():
         table = Table("method", *(f"ε = {value:g}" for value in epsilons), title=f"{source.title}: mean part lost")
         for method in dict.fromkeys(row.method for row in rows):
@@ -211,7 +218,7 @@ def _user_table(
     if alpha is not None and not 0.0 <= alpha < math.inf:
         raise ValueError(f"--alpha is a number of at least 0, not {alpha}")
     source = FromFile(data, target, loss, penalty, alpha, standardize)
-    source.load()
+    source.read()
     return source
 
 
@@ -229,7 +236,7 @@ def _explained() -> Iterator[None]:
     """Errors as one message and exit status 1, not as a traceback."""
     try:
         yield
-    except (LedgerError, ValueError) as error:
+    except (LedgerError, OSError, ValueError) as error:
         Console(stderr=True).print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
         raise typer.Exit(1) from error
 

@@ -28,6 +28,7 @@ from dpcd.experiments.settings import PROBLEMS, Floats, Instance, measured
 from dpcd.losses import Logistic, Loss, Squared
 from dpcd.nonprivate import newton_optimum
 from dpcd.penalties import L1, L2
+from dpcd.privacy import BudgetExceeded
 
 EPSILONS = (0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 # Tuning runs have other seeds than those that methods are judged on.
@@ -144,13 +145,20 @@ class FromFile(NamedTuple):
         return self.path.stat().st_size // 8
 
     def load(self) -> Instance:
-        """Read the file."""
-        X, y, loss = self._table()
+        """Read the file and find the optimum."""
+        X, y, loss = self.read()
         alpha = 1.0 / len(y) if self.alpha is None else self.alpha
         penalty = L1(alpha) if self.penalty == "l1" else L2(alpha)
         return measured(X, y, loss, penalty, newton_optimum(X, y, loss, penalty))
 
-    def _table(self) -> tuple[Floats, Floats, Loss]:
+    def read(self) -> tuple[Floats, Floats, Loss]:
+        """Features, target and loss.
+
+        Raises
+        ------
+        ValueError
+            If the file is not a complete table with such a target.
+        """
         try:
             import pandas as pd
 
@@ -278,7 +286,7 @@ def fit(problem: Instance, setting: Setting, random_state: int) -> float:
         warnings.simplefilter("ignore")
         try:
             model.fit(problem.X, problem.y)
-        except ValueError:
+        except (BudgetExceeded, ValueError):
             return math.inf
         return problem.objective(np.ravel(model.coef_))
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from dpcd.audit import NoNoise, single_updates
 from dpcd.compilation import compiled
-from dpcd.privacy import Curator, PrivacyCost, SeededNoise, kernels
+from dpcd.privacy import Curator, PrivacyCost, SeededNoise, kernels, perturbation
 from dpcd.privacy.levels import DerivativeSizes
 from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
+from dpcd.privacy.perturbation import MinimumOfNoisyObjective, NoisyMinimum
 from dpcd.privacy.selection import SteepestVertex, TopCoordinates
 from dpcd.privacy.stochastic import DualSteps, FullGradient, GradientSteps, VarianceReducedSteps
 
@@ -138,6 +139,9 @@ def noiseless(question, columns):
         clip = min(question.growth * reach, 2.0 * question.clip)
         unit = lattice(n, scale, scale).bound * question.sampling.mean_size / (clip * question.step)
         return (question.start - answer) * unit, noise.scales[0]
+    if isinstance(question, NoisyMinimum):
+        unit = perturbation._unit(question.noise_multiplier * question.sensitivity)
+        return answer * question.scales / unit, noise.scales[0]
     raise NotImplementedError(type(question).__name__)
 
 
@@ -197,6 +201,22 @@ def choice_apart(mechanism, columns, neighbour):
     return (max(moved) - min(moved)) / (mechanism.loss_range * ours.scales[0])
 
 
+def minima_apart(mechanism, columns, neighbour):
+    """How far gradients of the two objectives differ, and minima found for noise that leads to the same exact one."""
+    with np.errstate(all="ignore"):
+        for size in (0.0, 1.0, 100.0):
+            exact = size * np.random.default_rng(6).normal(size=len(mechanism.active))
+            tilts, points = [], []
+            for data in (columns, neighbour):
+                problem = perturbation._Minimization(mechanism, data, np.zeros(len(exact)))
+                slopes, _ = problem._slopes(problem._rows @ exact)
+                tilts.append(-problem._gradient(exact, slopes))
+                tilted = perturbation._Minimization(mechanism, data, tilts[-1])
+                points.append(tilted.certified(mechanism.tolerance(mechanism.largest_tilt)))
+            yield float(np.linalg.norm(tilts[0] - tilts[1])) / (mechanism.tilt / mechanism.noise_multiplier)
+            yield float(np.linalg.norm(points[0] - points[1])) / (2.0 * mechanism.distance)
+
+
 def check_sensitivity(tape, columns, neighbour):
     """Each input moves by at most noise scale / noise multiplier between neighbours; returns how close it came."""
     closest = 0.0
@@ -204,6 +224,11 @@ def check_sensitivity(tape, columns, neighbour):
         if isinstance(mechanism, DualSteps):
             for moved in dual_steps_apart(mechanism, columns, neighbour):
                 assert moved <= 1.0, f"DualSteps moved by {moved:.3f} of its sensitivity"
+                closest = max(closest, moved)
+            continue
+        if isinstance(mechanism, MinimumOfNoisyObjective):
+            for moved in minima_apart(mechanism, columns, neighbour):
+                assert moved <= 1.0, f"MinimumOfNoisyObjective moved by {moved:.3f} of its sensitivity"
                 closest = max(closest, moved)
             continue
         if isinstance(mechanism, (SteepestVertex, TopCoordinates)):
@@ -222,8 +247,8 @@ def check_sensitivity(tape, columns, neighbour):
                 moved = np.max(np.abs(ours - theirs))
             else:
                 moved = np.linalg.norm(ours - theirs)
-            # Gradient steps are read back from weights, in floating point.
-            slack = 1e-6 if isinstance(question, (GradientSteps, VarianceReducedSteps)) else 1e-12
+            # Steps and minima are read back from weights, in floating point.
+            slack = 1e-6 if isinstance(question, (GradientSteps, VarianceReducedSteps, NoisyMinimum)) else 1e-12
             assert moved <= allowed * (1 + slack), (
                 f"{type(question).__name__} moved by {moved / allowed:.3f} of its sensitivity"
             )

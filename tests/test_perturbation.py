@@ -19,6 +19,7 @@ from dpcd.privacy import perturbation as core
 from dpcd.privacy.accounting import ORDERS, SMALLEST_SCALE
 from dpcd.privacy.perturbation import MinimumOfNoisyObjective, NoisyMinimum, tilt_divergence
 from dpcd.solvers import ObjectivePerturbation, OutputPerturbation, Problem
+from dpcd.verify import StatementError, verify
 from problems import LOSSES, name, simulate
 from test_kernels import wild_floats
 
@@ -161,6 +162,14 @@ class TestSensitivity:
             assert moved <= scale / 40.0
             closest = max(closest, moved / (scale / 40.0))
         assert closest > 0.0
+
+    @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.25)], ids=name)
+    def test_labels_are_made_labels(self, loss, rng):
+        """A label of 5 would multiply the curvature by 25, beyond what the determinant is charged."""
+        X, y = rng.normal(size=(6, 3)), rng.choice([-1.0, 1.0], size=6)
+        odd = y * 5.0
+        odd[y < 0] = [-5.0, math.nan, 0.0, -math.inf, -1e308, -1e-320][: np.count_nonzero(y < 0)]
+        assert np.array_equal(run(noisy_minimum(loss), X, y)[0], run(noisy_minimum(loss), X, odd)[0])
 
 
 class TestTheorem:
@@ -324,11 +333,18 @@ class TestCost:
     def test_noise_drawn_is_noise_charged(self, rng):
         X, y = rng.normal(size=(6, 3)), rng.choice([-1.0, 1.0], size=6)
         mechanism = perturbed(Logistic())
-        _, ((tilt, size), (output, same_size)) = run(mechanism, X, y)
+        none, one = np.zeros(3, dtype=np.int64), np.ones(3, dtype=np.int64)
+        silent, ((tilt, size), (output, same_size)) = run(mechanism, X, y)
         assert (size, same_size) == (3, 3)
         assert min(tilt, output) >= SMALLEST_SCALE
         assert tilt * core._unit(mechanism.tilt) == pytest.approx(3.0 * 2 * 0.8 * 2.0)
-        assert output * core._unit(40.0 * 2 * mechanism.distance) == pytest.approx(40.0 * 2 * mechanism.distance)
+        # What one unit of noise does to the output, and so what all of it does.
+        unit = float(np.mean(run(mechanism, X, y, none, one)[0] - silent))
+        assert output * unit == pytest.approx(40.0 * 2 * mechanism.distance, rel=1e-3)
+        single = noisy_minimum(Logistic())
+        silent, ((scale, _),) = run(single, X, y)
+        unit = float(np.mean(run(single, X, y, one)[0] - silent))
+        assert scale * unit == pytest.approx(3.0 * single.sensitivity, rel=1e-3)
 
     def test_what_comes_out_lies_on_the_lattice(self, rng):
         X, y = rng.normal(size=(6, 3)), rng.choice([-1.0, 1.0], size=6)
@@ -411,6 +427,12 @@ class TestRefusals:
     def test_noise_comes_in_both_places_or_none(self):
         with pytest.raises(ValueError, match="come together"):
             MinimumOfNoisyObjective(**fields(Logistic()), noise_multiplier=1.0, output_multiplier=0.0)
+
+    def test_no_second_opinion_on_objective_perturbation(self, rng):
+        X, y = simulate(Logistic(), 500, 2, rng)
+        model = DPLogisticRegression(epsilon=5.0, solver=ObjectivePerturbation(strength=1.0), random_state=0).fit(X, y)
+        with pytest.raises(StatementError, match="no second opinion"):
+            verify(model.privacy_.to_json())
 
     def test_a_strength_that_the_budget_cannot_pay(self, rng):
         solver = ObjectivePerturbation(strength=1e-9)

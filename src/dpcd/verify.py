@@ -161,6 +161,10 @@ def _event(release: dict[str, Any], dp_accounting: Any) -> Any:
         from scipy.stats import logistic, norm
 
         one = dp_accounting.GaussianDpEvent(0.5 / float(norm.isf(logistic.sf(1.0 / multiplier))))
+    elif law == "objective perturbation":
+        raise StatementError(
+            "dp_accounting knows no objective perturbation: there is no second opinion on this statement"
+        )
     else:
         raise StatementError("law is neither gaussian, laplace nor gumbel")
     if sampling is not None:

@@ -120,8 +120,8 @@ class ObjectivePerturbation:
     Parameters
     ----------
     strength
-        None: what makes the change of the density's determinant, log(1 + curvature·R²/(n·strength)), a fifth of the
-        budget, less what an l2 penalty has already.
+        Of that addition, which must not be too weak for the budget. None: what makes the change of the density's
+        determinant, log(1 + curvature·R²/(n·strength)), a fifth of the budget, less what an l2 penalty has already.
     row_bound, clip
         As in `OutputPerturbation`.
 
@@ -199,7 +199,7 @@ class ObjectivePerturbation:
         # Noise of 2·s·L·R in p coordinates costs 2(L R s/n)²·p/curvature, against what the zero model loses: half of
         # the curvature times the square of a typical minimum, (L/2.5)/curvature.
         width = math.sqrt(np.count_nonzero(fields["scales"]))
-        if 2.0 * _DEFAULT_CLIP * fields["row_norm"] * width * noise_multiplier > n_records:
+        if self.strength is None and 2.0 * _DEFAULT_CLIP * fields["row_norm"] * width * noise_multiplier > n_records:
             return _zero_model(curator)
         noisy: dict[str, Any] = {
             "noise_multiplier": noise_multiplier,

@@ -449,7 +449,9 @@ class TestPrivateSearch:
     def test_target_bounds_save_a_release(self, table):
         declared = search(DPRidge(target_bounds=(-6, 6))).fit(*table).privacy_
         assert [release.description for release in declared.releases] == ["best of about 10 candidates"]
-        assert len(search().fit(*table).privacy_.releases) == 3
+        learnt = search().fit(*table).privacy_
+        assert len(learnt.releases) == 3
+        assert "each candidate had 1.9 times the noise of a single fit" in str(learnt)
 
     def test_an_invisible_target(self, rng):
         found = search(scoring="neg_mean_absolute_error").fit(rng.normal(size=(50, 2)), np.ones(50))

@@ -21,7 +21,8 @@ and the *geometric* law for η = 1, with E[K] = 1/γ. For K ~ Poisson(m) it is a
 independent. Everything it releases is charged as Gaussian and stays within a limit μ² that is fixed in advance, so
 that ρ(λ) = λμ²/2 at every order at once (Feldman & Zrnic 2021: at each order, costs may depend on earlier answers). The
 discreteness of the noise adds nothing here: for integer shifts the discrete Gaussian's divergence is at most that of
-the continuous one (Canonne, Kamath & Steinke 2020, proposition 5). The minimum above is then
+the continuous one (Canonne, Kamath & Steinke 2020, proposition 5). What is charged as the Gaussian that dominates it
+has no larger divergence either, as a lower trade-off function means larger ones. The minimum above is then
 μ·sqrt(2 log(1/γ)) − μ²/2, at λ' = sqrt(2 log(1/γ))/μ if that is at least 1, and log(1/γ) otherwise.
 
 **Ties.** The order must be total. Candidates with equal scores are ordered by when they came; as runs are exchangeable

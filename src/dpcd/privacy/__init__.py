@@ -27,6 +27,7 @@ Not covered: how long a fit takes; that data which cannot be validated (non-fini
 losses with side effects; fits with a seed. `sampling` and `stochastic` serve the rivals that need secret batches, and
 assume that the generator which draws those is unpredictable. `perturbation` serves rivals that release a minimum, whose
 sensitivity rests on the loss being convex: no clamp enforces that, so it takes the library's own losses only.
+`candidates` is for searches: it keeps secret how many settings were tried, and how the losers did.
 """
 
 from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost, noise_multiplier

@@ -256,7 +256,7 @@ def create_ledger(
     epsilon: Annotated[float, typer.Option(help="Budget for everything ever released about it.")],
     delta: Annotated[float, typer.Option(help="Probability with which that may fail; well below 1/n.")],
     batches: Annotated[
-        bool, typer.Option("--batches", help="Admit PrivateSearch and secret batches (DPSGD, DPSCD), at looser accounting.")
+        bool, typer.Option("--batches", help="Admit PrivateSearch and secret batches (DPSGD …), at looser accounting.")
     ] = False,
     network_folder: Annotated[
         bool, typer.Option("--network-folder", help="The file is new, and several machines will use it. Slower.")

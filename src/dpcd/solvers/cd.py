@@ -54,7 +54,8 @@ class DPCD:
         off, which is possible with epsilon = inf only. None: 2.5 times the root mean square of the column times the
         loss's slope. ``"adaptive"``: the same at first, lowered after the first pass and again after a quarter of them
         to where few derivatives are cut, all coordinates by the same factor; learning that takes 4 % of the budget. It
-        pays where residuals become much smaller than the target, and costs where a few large ones carry the signal.
+        pays where residuals become smaller than the target, and costs where few records carry the signal, as those of
+        a rare category do.
     order
         ``"permuted"``: each pass visits every coordinate once in a new random order. ``"random"``: independent uniform
         draws, as the paper has it. ``"cyclic"``: always in the same order. Privacy is the same for all.

@@ -57,16 +57,30 @@ def test_a_comparison_from_the_command_line(small_study):
     assert "`dpcd compare --tuned --quick`" in page
     assert "**Not private**" in page
     assert (folder / "figure.png").stat().st_size > 20_000
-    # Again: nothing is run, and the same comes out. Forgetting a method runs that one only.
-    before = (folder / "table.csv").read_bytes()
-    times = {path.name: path.stat().st_mtime_ns for path in (folder / "units").iterdir()}
-    arguments = "--quick", "--out", small_study / "out", "--tuned", "--epsilon", 10, "--epsilon", 0.5
-    assert run(*arguments).exit_code == 0
-    assert (folder / "table.csv").read_bytes() == before
-    assert times == {path.name: path.stat().st_mtime_ns for path in (folder / "units").iterdir()}
-    assert run(*arguments, "--again", "DP-CD").exit_code == 0
-    changed = [path.name for path in (folder / "units").iterdir() if times[path.name] != path.stat().st_mtime_ns]
-    assert sorted(changed) == sorted(Unit(SMALL, "DP-CD", epsilon).name for epsilon in (10.0, 0.5))
+
+
+def test_what_is_stored_is_not_run_again(small_study):
+    arguments = [SMALL], [method("DP-CD")], (0.5, 10.0), QUICK, small_study, 0, 1
+    rows = compare.compare(*arguments)
+    times = {path.name: path.stat().st_mtime_ns for path in small_study.iterdir()}
+    assert sorted(times) == sorted(Unit(SMALL, "DP-CD", epsilon).name for epsilon in (10.0, 0.5))
+    assert compare.compare(*arguments) == rows
+    assert times == {path.name: path.stat().st_mtime_ns for path in small_study.iterdir()}
+
+
+def test_a_method_can_be_forgotten(small_study, monkeypatch):
+    folder = small_study / "out-quick" / "units"
+    folder.mkdir(parents=True)
+    for name in ("DP-CD", "DP-SCD, tuned"):
+        (folder / Unit(SMALL, name, 3.0).name).write_text("stored")
+
+    def stop(*arguments):
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(compare, "compare", stop)
+    result = run("--quick", "--out", small_study / "out", "--epsilon", 3, "--again", "DP-CD")
+    assert "far enough" in result.output
+    assert [path.name for path in folder.iterdir()] == [Unit(SMALL, "DP-SCD, tuned", 3.0).name]
 
 
 def test_several_problems(small_study):
@@ -185,7 +199,8 @@ class TestTuning:
         assert compare.fit(problem, Setting(setting.solver, math.inf), 0) < math.inf
 
 
-def test_every_method_gives_settings_or_does_not_apply():
+def test_every_method_gives_settings_or_does_not_apply(monkeypatch):
+    monkeypatch.setattr(methods, "_numerical_multiplier", lambda *arguments: 2.0)
     names = [method.name for method in METHODS]
     assert len(set(names)) == len(names)
     regression, sparse = SMALL.load(), Simulated("sparse", 300, 40, Squared()).load()

@@ -202,12 +202,12 @@ STUDY: tuple[Source, ...] = (
     Simulated("mixed", 20_000, 14, Squared()),
     Simulated("lognormal", 5_000, 8, Logistic()),
     Simulated("no-signal", 20_000, 8, Squared()),
-    Simulated("rare-class", 100_000, 20, Logistic()),
+    Simulated("rare-class", 100_000, 6, Logistic()),
     Simulated("strongly-correlated", 20_000, 30, Logistic()),
-    Simulated("one-hot", 50_000, 80, Logistic()),
-    Simulated("one-hot-standardized", 50_000, 80, Logistic()),
-    Simulated("one-hot-standardized", 30_000, 60, Squared()),
-    Simulated("correlated", 50_000, 100, Squared()),
+    Simulated("one-hot", 20_000, 80, Logistic()),
+    Simulated("one-hot-standardized", 20_000, 80, Logistic()),
+    Simulated("one-hot-standardized", 20_000, 60, Squared()),
+    Simulated("correlated", 30_000, 100, Squared()),
     Simulated("sparse", 5_000, 1_000, Squared()),
 )
 #: What `dpcd compare` shows when it is asked for nothing in particular.

@@ -107,15 +107,21 @@ def _coordinate_descent(problem: Instance, epsilon: float) -> list[Setting]:
     ]
 
 
-# Parts of the records in a batch, with numbers of passes that suit it.
-_BATCHES = ((1 / 256, 4), (1 / 32, 5), (1 / 32, 20), (1.0, 10), (1.0, 40))
+# Parts of the records in a batch, with the numbers of passes and the steps that suit it.
+_BATCHES: tuple[tuple[float, int, tuple[float, ...]], ...] = (
+    (1 / 256, 4, (0.01, 0.03, 0.1)),
+    (1 / 32, 5, (0.03, 0.1, 0.3)),
+    (1 / 32, 20, (0.01, 0.03, 0.1)),
+    (1.0, 10, (0.3, 1.0)),
+    (1.0, 40, (0.1, 0.3, 1.0)),
+)
 
 
 def _gradient_descent(problem: Instance, epsilon: float) -> list[Setting]:
     n_records = len(problem.y)
     typical = _slope(problem) * float(np.median(np.linalg.norm(problem.X, axis=1)))
     found = []
-    for part, passes in _BATCHES:
+    for part, passes, steps in _BATCHES:
         size = max(1, round(part * n_records))
         multiplier, allowed = _tight_noise(problem, size, passes, epsilon)
         found += [
@@ -130,7 +136,7 @@ def _gradient_descent(problem: Instance, epsilon: float) -> list[Setting]:
                 ),
                 allowed,
             )
-            for step, clip in product((0.03, 0.1, 0.3, 1.0), (0.5, 1.0, 2.0))
+            for step, clip in product(steps, (0.5, 1.0, 2.0))
         ]
     return found
 
@@ -229,13 +235,13 @@ METHODS = (
     Method("objective perturbation", _alone("ObjectivePerturbation")),
     Method(
         "objective perturbation, tuned",
-        _grid(ObjectivePerturbation, strength=(1e-4, 1e-3, 1e-2, 0.1), row_bound=(0.7, 1.0, 2.0)),
+        _grid(ObjectivePerturbation, strength=(None, 1e-2, 0.1), row_bound=(None, 0.7)),
         tuned=True,
     ),
     Method("output perturbation", _alone("OutputPerturbation")),
     Method(
         "output perturbation, tuned",
-        _grid(OutputPerturbation, strength=(1e-3, 1e-2, 0.1, 1.0), row_bound=(0.7, 1.0, 2.0)),
+        _grid(OutputPerturbation, strength=(None, 0.03, 0.3), row_bound=(None, 0.7)),
         tuned=True,
     ),
 )

@@ -131,6 +131,6 @@ def _triangle(rows: NDArray[np.float64], target: NDArray[np.float64]) -> tuple[N
     n_records, n_features = rows.shape
     if n_records <= n_features:
         return rows, target
-    joint = np.linalg.qr(np.column_stack([rows, target]), mode="r")
-    scale = np.sqrt(n_features / n_records)
-    return scale * joint[:n_features, :-1], scale * joint[:n_features, -1]
+    joint = np.asarray(np.linalg.qr(np.column_stack([rows, target]), mode="r"))
+    joint *= np.sqrt(n_features / n_records)
+    return joint[:n_features, :-1], joint[:n_features, -1]

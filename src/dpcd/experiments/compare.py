@@ -222,7 +222,7 @@ class Effort(NamedTuple):
 
 
 # Each round adds its runs to those before it. Settings are compared on equal luck, so a few runs tell most apart.
-FULL = Effort(10, ((1, 1.0), (2, 0.33), (3, 0.1)))
+FULL = Effort(10, ((1, 1.0), (2, 0.25), (3, 0.08)))
 QUICK = Effort(3, ((1, 1.0), (1, 0.1)))
 
 

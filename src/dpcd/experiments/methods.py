@@ -103,17 +103,17 @@ def _coordinate_descent(problem: Instance, epsilon: float) -> list[Setting]:
     typical = _slope(problem) * np.sqrt(problem.smoothness.sum() / problem.loss.curvature)
     return [
         Setting(DPCD(n_passes=passes, step_size=step, clip=float(clip * typical)), epsilon)
-        for passes, step, clip in product((2, 5, 15, 50), (0.3, 1.0), (0.7, 1.5, 3.0, 6.0))
+        for passes, step, clip in product((2, 5, 15, 50), (0.1, 0.3, 1.0), (0.7, 1.5, 3.0, 6.0))
     ]
 
 
 # Parts of the records in a batch, with the numbers of passes and the steps that suit it.
 _BATCHES: tuple[tuple[float, int, tuple[float, ...]], ...] = (
-    (1 / 256, 4, (0.01, 0.03, 0.1)),
-    (1 / 32, 5, (0.03, 0.1, 0.3)),
-    (1 / 32, 20, (0.01, 0.03, 0.1)),
+    (1 / 256, 4, (0.01, 0.03, 0.1, 0.3)),
+    (1 / 32, 10, (0.01, 0.03, 0.1, 0.3, 1.0)),
+    (1 / 32, 60, (0.01, 0.03, 0.1, 0.3)),
+    (1 / 8, 30, (0.03, 0.1, 0.3, 1.0)),
     (1.0, 10, (0.3, 1.0)),
-    (1.0, 40, (0.1, 0.3, 1.0)),
 )
 
 
@@ -136,7 +136,7 @@ def _gradient_descent(problem: Instance, epsilon: float) -> list[Setting]:
                 ),
                 allowed,
             )
-            for step, clip in product(steps, (0.5, 1.0, 2.0))
+            for step, clip in product(steps, (0.4, 1.0))
         ]
     return found
 
@@ -191,12 +191,12 @@ def _variance_reduced(problem: Instance, epsilon: float) -> list[Setting]:
             DPSVRG(n_loops=loops, step_size=step, clip=clip * typical, global_smoothness=problem.global_smoothness),
             epsilon,
         )
-        for loops, step, clip in product((2, 5), (0.1, 0.3, 1.0), (0.5, 1.0, 2.0))
+        for loops, step, clip in product((2, 5), (0.1, 0.3, 1.0), (0.4, 1.0))
     ]
 
 
 def _dual_descent(problem: Instance, epsilon: float) -> list[Setting]:
-    return _grid(DPSCD, row_norm=(problem.row_norm,), n_passes=(1, 5), clip=(0.001, 0.01, 0.1, 1.0))(problem, epsilon)
+    return _grid(DPSCD, row_norm=(problem.row_norm,), n_passes=(1,), clip=(0.0001, 0.001, 0.01, 0.1))(problem, epsilon)
 
 
 def _greedy(problem: Instance, epsilon: float) -> list[Setting]:

@@ -13,6 +13,7 @@ from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.privacy.mechanisms import Mechanism
+from dpcd.solvers.quadratic import Quadratic
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +34,8 @@ class Problem:
         Typical size of |∂ℓ/∂z| at the start, or None where clips are declared and nobody needs it.
     positive_class
         In classification, the class that counts as +1.
+    uncertainty
+        Standard deviation of the noise in each M_j, as a part of it; None where they are declared.
     """
 
     loss: Loss
@@ -41,18 +44,26 @@ class Problem:
     n_penalized: int
     slope: float | None = None
     positive_class: int | None = None
+    uncertainty: Floats | None = None
+
+    def uncertainty_of(self, columns: NDArray[np.int64]) -> Floats:
+        """Uncertainty of some columns' M_j, 0 where they are declared."""
+        return np.zeros(len(columns)) if self.uncertainty is None else self.uncertainty[columns]
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
     """The weights a solver found, after how many passes over the data, and how it got there.
 
-    `path` holds the weights after each pass, for experiments; it is as private as the weights themselves.
+    `path` holds the weights after each pass, for experiments; it is as private as the weights themselves. Solvers that
+    release a quadratic model of the loss return it too, and `notes` say what a reader of the statement should know.
     """
 
     weights: Floats
     n_passes: int
     path: Floats
+    notes: tuple[str, ...] = ()
+    quadratic: Quadratic | None = None
 
 
 def rehearse(mechanism: Mechanism) -> None:

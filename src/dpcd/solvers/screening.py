@@ -13,6 +13,7 @@ from dpcd.privacy import Curator
 from dpcd.privacy.accounting import largest_range
 from dpcd.privacy.selection import TopCoordinates
 from dpcd.solvers.cd import DPCD
+from dpcd.solvers.joint import Scaled
 from dpcd.solvers.problem import Problem, Solution, Solver, rehearse
 from dpcd.solvers.scd import DPSCD
 from dpcd.solvers.sgd import DPSGD
@@ -22,6 +23,8 @@ from dpcd.solvers.sgd import DPSGD
 _CLIP = 0.5
 # A solver like DP-CD needs about so many records of budget (nμ) for each column.
 _RECORDS_PER_COLUMN = 100.0
+# Part of the choice's budget that goes into the slope where it is not known.
+_SLOPE_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ class Screened:
 
     @property
     def needs_slope(self) -> bool:
-        """The clip of the choice is set from it."""
-        return True
+        """The clip of the choice is set from it too, but where the solver does without, a release of its own tells."""
+        return self.solver.needs_slope
 
     def renyi_order(
         self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
@@ -92,17 +95,24 @@ class Screened:
             return self.solver.solve(curator, problem, parts, choices)
         if room <= 0.0:
             raise ValueError("there is no budget left for the choice of columns")
-        if problem.slope is None:
-            raise ValueError("Screened needs the slope of the loss to be known")
+        slope, share = problem.slope, self.share
+        if slope is None:
+            scaled = Scaled(curator, problem, math.sqrt(room))
+            everywhere = np.eye(scaled.size) / math.sqrt(scaled.size)
+            seen = scaled.sizes(everywhere, np.zeros(scaled.size), _SLOPE_SHARE * share).level
+            if seen is None:
+                return scaled.zero_model()
+            # The size of a gradient whose row has norm 1 on average.
+            slope, share = seen[0], (1.0 - _SLOPE_SHARE) * share
         n_kept, zeros = int(n_kept), np.zeros(len(problem.smoothness))
         scales = np.sqrt(problem.smoothness / problem.loss.curvature)
-        loss_range = largest_range(self.share * room / n_kept)
+        loss_range = largest_range(share * room / n_kept)
         kept = curator.release(
             TopCoordinates(
                 problem.loss,
                 candidates,
                 scales,
-                _CLIP * problem.slope,
+                _CLIP * slope,
                 zeros,
                 zeros,
                 zeros,

@@ -1,0 +1,326 @@
+"""Mechanisms on whole records: gradients clipped as vectors, second-moment matrices, sizes of gradients.
+
+All of them look at records through a public linear map T: record x becomes the row T·x. With T the inverse root of a
+matrix that was released before, rows have about the same spread in every direction, and one clip fits all.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcd.compilation import compiled
+from dpcd.losses import Loss, Squared
+from dpcd.privacy import kernels
+from dpcd.privacy.accounting import SMALLEST_SCALE, PrivacyCost
+from dpcd.privacy.kernels import Lattice, Unclipped
+from dpcd.privacy.mechanisms import Columns, Floats, check_loss, check_multipliers, frozen, lattice
+from dpcd.privacy.noise import NoiseSource
+from dpcd.privacy.statement import REPLACE_ONE
+
+# Records that are transformed at a time: few enough that their rows stay in the processor's cache, and that a sum of
+# so many products of integers below 2²⁰ is exact in double precision.
+_PART = 2048
+_LARGEST_ROW = 2.0**20
+# Fewer records than this are done before a thread has started.
+_WORTH_A_THREAD = 2**16
+
+
+class View(NamedTuple):
+    """How mechanisms look at records: the row T·x of some columns, and the loss at the weights w.
+
+    Parameters
+    ----------
+    columns
+        Which columns there are rows of.
+    transform
+        T, with a column for each of them.
+    weights
+        w, with an entry for every column of the data; those of other columns are not used.
+    loss
+        ℓ(y, x·w). Nothing relies on it being what it says.
+    positive_class
+        As in `CoordinateUpdates`.
+    """
+
+    columns: NDArray[np.int64]
+    transform: Floats
+    weights: Floats
+    loss: Loss = Squared()
+    positive_class: int | None = None
+
+    def checked(self) -> View:
+        """A copy that nobody can change, of the right shapes."""
+        check_loss(self.loss)
+        view = self._replace(
+            columns=frozen(self.columns, np.int64),
+            transform=frozen(self.transform, np.float64),
+            weights=frozen(self.weights, np.float64),
+        )
+        n_columns = len(view.columns)
+        if view.transform.ndim != 2 or view.transform.shape[1] != n_columns or not view.transform.size:
+            raise ValueError(f"transform needs a row, and a column for each of {n_columns} columns")
+        if n_columns > len(view.weights) or view.columns.min() < 0 or view.columns.max() >= len(view.weights):
+            raise ValueError(f"columns must lie in 0 … {len(view.weights) - 1}")
+        if len(view.transform) > 10**7:
+            raise ValueError("more than 10 million rows are beyond the analysis of rounding")
+        return view
+
+    def total(self, data: Columns, zero: NDArray[Any], add: Callable[..., None]) -> NDArray[Any]:
+        """Sum over the records, part by part: ``add(rows, norms, slopes, shares, total)`` adds a part to a total.
+
+        Rows have a column for each record of the part. Sums of integers do not depend on their order, so many records
+        are shared among threads; other sums stay in one thread.
+        """
+        if data.features.shape[1] != len(self.weights):
+            raise ValueError(f"made for {len(self.weights)} columns, not for {data.features.shape[1]}")
+        kernel = compiled(kernels.transform_records, type(self.loss))
+        target, curvature = data.signed_target(self.positive_class), float(self.loss.curvature)
+
+        def total_of(begin: int, end: int) -> NDArray[Any]:
+            total = np.zeros_like(zero)
+            rows, rest = np.empty((len(self.transform), _PART)), np.empty((3, _PART))
+            for first in range(begin, end, _PART):
+                count = min(_PART, end - first)
+                if count < _PART:
+                    rows, rest = np.empty((len(self.transform), count)), np.empty((3, count))
+                public = self.columns, self.transform, self.weights
+                kernel(data.features, target, self.loss, curvature, *public, first, rows, *rest)
+                add(rows, *rest, total)
+            return total
+
+        workers = min(os.cpu_count() or 1, data.n_records // _WORTH_A_THREAD)
+        if workers < 2 or zero.dtype.kind != "i":
+            return total_of(0, data.n_records)
+        ends = [data.n_records * k // workers for k in range(workers + 1)]
+        with ThreadPoolExecutor(workers) as pool:
+            totals = list(pool.map(total_of, ends[:-1], ends[1:]))
+        return np.asarray(sum(totals[1:], start=totals[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Joint:
+    """One Gaussian release about records as a `View` shows them."""
+
+    view: View
+    noise_multiplier: float
+
+    relation = REPLACE_ONE
+    count = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "view", self.view.checked())
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
+        check_multipliers(self.noise_multiplier)
+
+    @property
+    def size(self) -> int:
+        """Length of a row."""
+        return len(self.view.transform)
+
+    @property
+    def noise_multipliers(self) -> tuple[float, float]:
+        """The one noise multiplier, twice."""
+        return self.noise_multiplier, self.noise_multiplier
+
+
+def _check_length(name: str, value: float) -> None:
+    """Refuse what a division or a product could turn into infinity or zero."""
+    if not 1e-150 <= value <= 1e150:
+        raise ValueError(f"{name} must be a number between 1e-150 and 1e150, got {value}")
+
+
+@dataclass(frozen=True, eq=False)
+class JointGradient(_Joint):
+    """mean of ℓ'(y, x·w)·T·x, each record's vector scaled down to l2 norm at most `clip`.
+
+    Parameters
+    ----------
+    view, noise_multiplier
+        How to look at the records, and noise over sensitivity.
+    clip
+        Largest norm. Infinite is admitted where there is no noise (ε = ∞) only.
+
+    Notes
+    -----
+    Privacy. As for `GradientSteps`: a record's vector, in lattice units, has norm at most B in exact arithmetic; the
+    floating-point error of the norm and of the scaling is below √d/2 units for d ≤ 10⁷ entries and B ≤ 2⁴⁰; rounding
+    the entries to integers adds at most √d/2. A record whose row has no ordinary norm, or whose slope is NaN,
+    contributes zero. So replacing a record moves the sum by at most 2(B + √d), and the noise is discrete Gaussian of
+    scale z·2(B + √d) in every entry.
+    """
+
+    clip: float = field(kw_only=True)
+
+    description = "gradients of whole records"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not math.isinf(self.clip):
+            _check_length("clip", self.clip)
+        elif self.noise_multiplier > 0.0 or self.clip < 0.0:
+            raise ValueError("an infinite clip leaves the sensitivity unbounded, which no noise can cover")
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """One Gaussian release of a vector."""
+        return PrivacyCost.gaussian(self.noise_multiplier, draws=self.size)
+
+    def noise_level(self, n_records: int) -> float:
+        """Standard deviation of the noise in each entry of the released mean."""
+        # Lattices are so fine that rounding does not show here; with an infinite clip there is no noise.
+        return 2.0 * self.noise_multiplier * self.clip / n_records if self.noise_multiplier else 0.0
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy mean."""
+        encoder: Any = Unclipped()
+        bound, unit = 1.0, 1.0
+        draws = np.zeros(self.size, dtype=np.int64)
+        if math.isfinite(self.clip):
+            encoder = lattice(data.n_records, 2.0 * self.noise_multiplier, 2.0 * self.noise_multiplier)
+            bound, unit = encoder.bound, self.clip / encoder.bound
+            draws = noise.gaussian(2.0 * self.noise_multiplier * (bound + math.sqrt(self.size)), self.size)
+        kernel = compiled(kernels.gradient_sum, encoder.__class__)
+        zero = np.zeros(self.size, dtype=np.float64 if math.isinf(self.clip) else np.int64)
+
+        def add(rows: Floats, norms: Floats, slopes: Floats, shares: Floats, total: NDArray[Any]) -> None:
+            kernel(rows, norms, slopes, self.clip, bound, 1.0 / unit, encoder, total)
+
+        return np.asarray((self.view.total(data, zero, add) + draws) * (unit / data.n_records))
+
+
+@dataclass(frozen=True, eq=False)
+class MomentMatrix(_Joint):
+    """mean of a·r·rᵀ for rows r = T·x scaled down to l2 norm at most `radius`.
+
+    Parameters
+    ----------
+    view, noise_multiplier
+        How to look at the records, and noise over sensitivity.
+    radius
+        Largest norm of a row.
+    weighted
+        Whether a is the loss's second derivative at x·w as a part of its curvature, in [0, 1] (a Hessian), or 1.
+
+    Notes
+    -----
+    Privacy. A record contributes q·qᵀ for a vector q of integers: √a·r in units of radius/b for a power of two b, whose
+    norm is at most b + √d, counting the rounding of arithmetic and entries as for `JointGradient`. For two vectors of
+    norm at most c, |q·qᵀ − s·sᵀ|² = |q|⁴ + |s|⁴ − 2(q·s)² ≤ 2c⁴ in Frobenius norm: replacing a record moves the sum by
+    at most Δ = √2·(b + √d)². Noise of scale zΔ on the diagonal and zΔ/√2 above it, mirrored below, is isotropic with
+    respect to that norm, in which an entry off the diagonal counts twice. Products and their sums over a part of the
+    records are integers below 2⁵³, so the matrix product computes them exactly, in whatever order it adds.
+    """
+
+    radius: float = field(kw_only=True)
+    weighted: bool = False
+
+    description = "second-moment matrix"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_length("radius", self.radius)
+        if self.size > 10**4:
+            raise ValueError(f"a matrix of {self.size} columns has too many entries to release")
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """One Gaussian release of a symmetric matrix."""
+        return PrivacyCost.gaussian(self.noise_multiplier, draws=self.size * (self.size + 1) // 2)
+
+    def noise_level(self, n_records: int) -> float:
+        """Standard deviation of the noise on the diagonal of the released mean."""
+        return math.sqrt(2.0) * self.noise_multiplier * self.radius**2 / n_records
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy mean, a symmetric matrix."""
+        relative = math.sqrt(2.0) * self.noise_multiplier
+        squared = lattice(data.n_records, relative / math.sqrt(2.0), 2.0 * relative).bound
+        encoder = Lattice(min(2.0 ** (math.frexp(squared)[1] // 2 - 1), _LARGEST_ROW))
+        scale = relative * (encoder.bound + math.sqrt(self.size)) ** 2
+        if 0.0 < scale / math.sqrt(2.0) < SMALLEST_SCALE:
+            raise ValueError(f"no integer lattice fits {data.n_records} records with noise {self.noise_multiplier:g}")
+        above = np.triu_indices(self.size, 1)
+        draws = np.zeros((self.size, self.size), dtype=np.int64)
+        draws[above] = noise.gaussian(scale / math.sqrt(2.0), len(above[0]))
+        draws += draws.T
+        np.fill_diagonal(draws, noise.gaussian(scale, self.size))
+        kernel = compiled(kernels.bound_rows, Lattice)
+
+        def add(rows: Floats, norms: Floats, slopes: Floats, shares: Floats, total: NDArray[Any]) -> None:
+            kernel(rows, norms, shares if self.weighted else np.ones_like(shares), self.radius, encoder)
+            total += (rows @ rows.T).astype(np.int64)
+
+        sums = self.view.total(data, np.zeros_like(draws), add) + draws
+        return np.asarray(sums * ((self.radius / encoder.bound) ** 2 / data.n_records))
+
+
+@dataclass(frozen=True, eq=False)
+class GradientSizes(_Joint):
+    """Histogram of the sizes |ℓ'(y, x·w)|·‖T·x‖ of the records' gradients, in equal steps of their logarithm.
+
+    Parameters
+    ----------
+    view, noise_multiplier
+        How to look at the records, and noise over sensitivity.
+    per_octave
+        Buckets between a size and its double.
+    smallest, largest
+        Exponents of two at which the buckets begin and end; sizes beyond are counted in the outermost.
+
+    Notes
+    -----
+    Privacy. A record falls into at most one bucket (zero and NaN into none), so replacing it lowers at most one count
+    by 1 and raises at most one by 1: √2 in l2 norm. As in `DyadicCounts`, counts are multiplied by a power of two B
+    only so that noise is fine; it has scale z·B√2.
+    """
+
+    per_octave: int = 4
+    smallest: int = -60
+    largest: int = 60
+
+    description = "sizes of gradients"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.per_octave >= 1 and -1000 <= self.smallest < self.largest <= 1000):
+            raise ValueError("sizes need at least one bucket for each octave, and octaves within -1000 … 1000")
+
+    @property
+    def n_buckets(self) -> int:
+        """Number of buckets."""
+        return self.per_octave * (self.largest - self.smallest)
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """One Gaussian release of a histogram."""
+        return PrivacyCost.gaussian(self.noise_multiplier, draws=self.n_buckets)
+
+    @property
+    def noise_level(self) -> float:
+        """Standard deviation of the noise in each count."""
+        return math.sqrt(2.0) * self.noise_multiplier
+
+    @property
+    def edges(self) -> Floats:
+        """Upper ends of the buckets."""
+        return np.asarray(2.0 ** (self.smallest + np.arange(1, self.n_buckets + 1) / self.per_octave))
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy counts."""
+        encoder = lattice(data.n_records, self.noise_level, self.noise_level)
+        draws = noise.gaussian(self.noise_level * encoder.bound, self.n_buckets)
+        kernel = compiled(kernels.size_counts)
+
+        def add(rows: Floats, norms: Floats, slopes: Floats, shares: Floats, total: NDArray[Any]) -> None:
+            kernel(norms, slopes, float(self.per_octave), float(self.per_octave * self.smallest), total)
+
+        counts = self.view.total(data, np.zeros(self.n_buckets, dtype=np.int64), add)
+        return np.asarray((counts * np.int64(encoder.bound) + draws) / encoder.bound)

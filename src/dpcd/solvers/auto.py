@@ -1,0 +1,92 @@
+"""The choice of a solver, from public numbers alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpcd.losses import Loss
+from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1
+from dpcd.privacy import Curator
+from dpcd.solvers.block import DPBlockCD
+from dpcd.solvers.newton import DPNewton
+from dpcd.solvers.problem import Problem, Solution, Solver
+from dpcd.solvers.screening import Screened
+
+# p²/(nμ) up to which a noisy Hessian is worth its budget.
+_CROWDED = 0.12
+# Records of budget, nμ, that each column needs for its weight to be more than noise.
+_RECORDS_PER_COLUMN = 8.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A solver, and why it was chosen."""
+
+    solver: Solver
+    reason: str
+
+
+def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choice:
+    """The solver for so many records and columns that take part, a budget μ and a penalty.
+
+    Parameters
+    ----------
+    n_records, n_columns
+        n and p.
+    mu
+        μ of the Gaussian releases that the budget has room for.
+    penalty
+        Whether it makes weights exactly zero decides if columns are screened first.
+    """
+    records = n_records * mu
+    if math.isinf(mu):
+        return Choice(DPNewton(), "proximal Newton, because there is no noise")
+    sparse = isinstance(penalty, (L1, WeightedL1)) or (isinstance(penalty, ElasticNet) and penalty.l1_ratio > 0.0)
+    if sparse and n_columns * _RECORDS_PER_COLUMN > records:
+        return Choice(
+            Screened(Auto()),
+            f"screening first, because an l1 penalty expects few of the {n_columns} columns to matter and the budget "
+            f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
+        )
+    crowded = n_columns**2 / records
+    if crowded <= _CROWDED:
+        return Choice(DPNewton(), f"proximal Newton, because p²/(nμ) = {crowded:.2g} is at most {_CROWDED}")
+    return Choice(DPBlockCD(), f"one-block DP-CD, because p²/(nμ) = {crowded:.2g} is above {_CROWDED}")
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The solver that `choose` finds best for the numbers of records and columns, the budget and the penalty.
+
+    It looks at public and released numbers only, and the privacy statement says what was chosen and why.
+
+    Notes
+    -----
+    Privacy. Everything goes through the solver that is chosen; the choice itself releases nothing.
+    """
+
+    @property
+    def needs_slope(self) -> bool:
+        """None of the solvers to choose from does."""
+        return False
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """All releases are charged as Gaussian."""
+        return None
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if one of the solvers does."""
+        for solver in (Screened(DPNewton()), DPBlockCD()):
+            solver.check(loss, penalty, n_columns, intercept, private)
+
+    def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
+        """Choose, and let the chosen solver spend one of `parts` equal parts of what is left."""
+        n_columns = int(np.count_nonzero(problem.smoothness))
+        choice = choose(curator.n_records, n_columns, math.sqrt(curator.gaussian_room / parts), problem.penalty)
+        solution = choice.solver.solve(curator, problem, parts, choices)
+        return replace(solution, notes=(choice.reason, *solution.notes))

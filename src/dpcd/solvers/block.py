@@ -1,0 +1,127 @@
+"""One-block DP-CD: all coordinates at once, with one clip for the whole record."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpcd.losses import Loss
+from dpcd.penalties import Penalty
+from dpcd.privacy import Curator
+from dpcd.solvers.joint import Scaled, check_whole_records
+from dpcd.solvers.problem import Floats, Problem, Solution
+
+# Noise grows with the number of steps and bias falls with it: best near nμ/(4p) steps of full length.
+_HORIZON = 4.0
+_FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
+# Eigenvalues of noisy moments below so many times their noise are not believed, but for those above 1, the mean.
+_BELIEVED = 5.0
+# Part of the steps at the end whose average is the answer.
+_TAIL = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class DPBlockCD:
+    """Proximal gradient steps with all coordinates in one block, in a private metric: for tens to hundreds of columns.
+
+    Records are clipped as vectors, so noise grows as √p where clipping each coordinate by itself makes it grow as p.
+    The second moments of the columns, released first with a small part of the budget, tell which directions are
+    steeper than the rest; steps are shorter there. Directions too flat to be told from noise get the step that is safe
+    for all of them.
+
+    Parameters
+    ----------
+    n_steps
+        Gradients to release. None: from n, p and the budget (0, the zero model, where it buys nothing but noise).
+    most_steps
+        Limit for ``n_steps=None``.
+    growth
+        Each gradient gets so many times the budget of the one before it.
+    moments
+        Share of the budget for the second moments.
+
+    Notes
+    -----
+    Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian.
+    """
+
+    n_steps: int | None = None
+    most_steps: int = 40
+    growth: float = 1.02
+    moments: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("n_steps", "most_steps"):
+            value = getattr(self, name)
+            if value is not None and (value < 1 or value != int(value)):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not 1.0 <= self.growth < math.inf:
+            raise ValueError(f"growth must be at least 1, got {self.growth!r}")
+        if not 0.0 < self.moments < 0.9:
+            raise ValueError(f"moments must be a share between 0 and .9, got {self.moments!r}")
+
+    @property
+    def needs_slope(self) -> bool:
+        """Clips are set from a release of its own."""
+        return False
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """All releases are Gaussian."""
+        return None
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if the loss or the penalty does not compile."""
+        check_whole_records(loss, penalty)
+
+    def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
+        """Spend one of `parts` equal parts of what is left."""
+        scaled = Scaled.of(curator, problem, parts)
+        if scaled.size == 0:
+            return scaled.zero_model()
+        if scaled.noiseless:
+            return scaled.without_noise()
+        horizon = scaled.records / (_HORIZON * scaled.size) - 1.0
+        if horizon <= 0.0 and self.n_steps is None:
+            return scaled.zero_model()
+        moments = scaled.moments(self.moments, rounds=1)
+        metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * scaled.size))
+        whitening = np.tril(np.linalg.inv(np.linalg.cholesky(metric)))
+        # In this metric a full step moves the flattest directions by 1/flattest of what their gradient asks for.
+        steps = horizon * flattest
+        n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self.most_steps))
+        step = min(_LONGEST_STEP, steps / n_steps) if horizon > 0.0 else 1.0
+        hessian = problem.loss.curvature * metric / step
+
+        clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < n_steps))
+        shares = self.growth ** np.arange(n_steps)
+        shares *= (1.0 - self.moments - clips.total) / shares.sum()
+        point, path, variance = np.zeros(scaled.size), [], 0.0
+        for t in range(n_steps):
+            clip = clips.at(t, whitening, point)
+            if clip is None:
+                return scaled.zero_model()
+            gradient, noise = scaled.gradient(whitening, point, clip, shares[t])
+            point = scaled.step(hessian, hessian @ point - gradient, point)
+            path.append(point)
+            # What is left in the point of the noise of all steps, in each direction of the metric; a step forgets some.
+            variance = (1.0 - 0.3 * step) ** 2 * variance + (step * noise / problem.loss.curvature) ** 2
+        last = max(1, math.floor(_TAIL * n_steps))
+        point = np.average(path[-last:], axis=0, weights=shares[-last:])
+        length = float(point @ metric @ point)
+        if length > 0.0:
+            # Shrink as James and Stein do, by what noise explains of the length; the average has less of it than the
+            # last point, hence the factor.
+            point = point * max(0.0, 1.0 - 0.7 * scaled.size * variance / length)
+        points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])
+        return Solution(points[-1], n_steps, points)
+
+
+def _metric(moments: Floats, noise: float) -> tuple[Floats, float]:
+    """Second moments whose flat directions, in which noise could be all there is, are raised to the same level."""
+    flattest = min(1.0, _BELIEVED * noise) + noise
+    values, vectors = np.linalg.eigh(moments)
+    return (vectors * np.maximum(values, flattest)) @ vectors.T, flattest

@@ -1,0 +1,278 @@
+"""What solvers that clip whole records have in common: scaled coordinates, moments, and clips from sizes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcd.losses import Loss
+from dpcd.penalties import Penalty
+from dpcd.privacy import Curator
+from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
+from dpcd.solvers.problem import Floats, Problem, Solution, rehearse
+from dpcd.solvers.quadratic import Quadratic
+
+# Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
+_RADIUS = 1.5
+# Without noise there is nothing to gain by shortening any but absurd rows.
+_NOISELESS_RADIUS = 1000.0
+
+# A histogram of sizes shows something when three octaves hold more than so many deviations of noise.
+_VISIBLE = 4.0
+_WINDOW_OCTAVES = 3
+# A bucket counts as occupied when it exceeds so many deviations of noise.
+_OCCUPIED = 1.0
+
+# A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
+# those that follow. With less than 1/30 of the records it is not worth having.
+_RESOLUTION, _WORTH_HAVING = 40.0, 30.0
+_LEAST_SIZES, _MOST_SIZES, _MOST_LATER_SIZES = 0.004, 0.08, 0.01
+
+_NOISELESS_STEPS = 5000
+
+
+def check_whole_records(loss: Loss, penalty: Penalty) -> None:
+    """Raise if the loss or the penalty does not compile."""
+    view = View(np.arange(2), np.eye(2), np.zeros(2), loss)
+    rehearse(JointGradient(view, 0.0, clip=1.0))
+    Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A problem in coordinates u = s·w in which every column x/s has second moment 1; columns that stay out are gone.
+
+    Parameters
+    ----------
+    curator, problem
+        Where the data are, and what to solve.
+    mu
+        √ of the μ² that may be spent, of which releases get shares.
+    """
+
+    curator: Curator
+    problem: Problem
+    mu: float
+    active: NDArray[np.int64] = field(init=False)
+    roots: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        active = np.flatnonzero(self.problem.smoothness > 0.0)
+        object.__setattr__(self, "active", active)
+        object.__setattr__(self, "roots", np.sqrt(self.problem.smoothness[active] / self.problem.loss.curvature))
+
+    @classmethod
+    def of(cls, curator: Curator, problem: Problem, parts: int) -> Scaled:
+        """With one of `parts` equal parts of what is left of the budget."""
+        return cls(curator, problem, math.sqrt(curator.gaussian_room / parts))
+
+    @property
+    def size(self) -> int:
+        """Number of columns that take part."""
+        return len(self.active)
+
+    @property
+    def records(self) -> float:
+        """N·μ, the budget in records: what one record in so many does is as large as the noise."""
+        return self.curator.n_records * self.mu
+
+    @property
+    def noiseless(self) -> bool:
+        """Whether ε is infinite."""
+        return math.isinf(self.mu)
+
+    def multiplier(self, share: float) -> float:
+        """Noise multiplier of a Gaussian release that costs this share of μ²."""
+        # A hair more noise than the share asks for, so that shares that add up to 1 fit whatever the rounding.
+        return 0.0 if self.noiseless else (1.0 + 1e-9) / (self.mu * math.sqrt(share))
+
+    def weights(self, point: Floats) -> Floats:
+        """W of all columns, those that stay out included."""
+        weights = np.zeros(self.curator.n_columns)
+        weights[self.active] = point / self.roots
+        return weights
+
+    def view(self, transform: Floats, point: Floats) -> View:
+        """Rows T·x/s and the loss at u."""
+        problem = self.problem
+        return View(self.active, transform / self.roots, self.weights(point), problem.loss, problem.positive_class)
+
+    def step(self, hessian: Floats, linear: Floats, start: Floats) -> Floats:
+        """Minimum of ½uᵀHu − bᵀu + ψ, by coordinate descent."""
+        quadratic = Quadratic(hessian * np.outer(self.roots, self.roots), linear * self.roots, self.active)
+        return quadratic.minimize(self.problem.penalty, self.problem.n_penalized, start / self.roots) * self.roots
+
+    def zero_model(self) -> Solution:
+        """What is left where the budget buys nothing but noise."""
+        weights = np.zeros(self.curator.n_columns)
+        return Solution(weights, 0, weights[None, :])
+
+    def without_noise(self) -> Solution:
+        """Steps on an upper bound of the objective, which nothing keeps from the minimum, until they stop moving."""
+        moments = self.moments(1.0, rounds=1)
+        hessian = self.problem.loss.curvature * moments.matrix
+        point, path = np.zeros(self.size), []
+        for _ in range(_NOISELESS_STEPS):
+            gradient, _ = self.gradient(moments.whitening, point, math.inf, 1.0)
+            before, linear = point, hessian @ point - gradient
+            point = self.step(hessian, linear, before)
+            path.append(self.weights(point))
+            if np.max(np.abs(point - before)) <= 1e-12 * np.max(np.abs(point)):
+                break
+        return Solution(
+            path[-1], len(path), np.array(path), quadratic=self.quadratic(hessian, linear, moments.matrix, 0.0, 0.0)
+        )
+
+    def clips(self, later: tuple[int, ...]) -> Clips:
+        """Clips from sizes that are released at the first step, and again at some later ones if that is worth it."""
+        wanted = (_RESOLUTION / self.records) ** 2
+        share = min(max(wanted, _LEAST_SIZES), _MOST_LATER_SIZES)
+        if self.records * math.sqrt(share) < _WORTH_HAVING:
+            later = ()
+        return Clips(self, min(max(wanted, _LEAST_SIZES), _MOST_SIZES), share, later)
+
+    def quadratic(
+        self, hessian: Floats, linear: Floats, metric: Floats, variance: float, squared_size: float
+    ) -> Quadratic:
+        """The quadratic model in the coordinates of the weights.
+
+        Its linear term is off by privacy noise of this variance in the metric S, and by the sampling of the records,
+        whose gradients have this mean square over all p directions together.
+        """
+        total = variance + squared_size / (self.size * self.curator.n_records)
+        scale = np.outer(self.roots, self.roots)
+        return Quadratic(hessian * scale, linear * self.roots, self.active, total * metric * scale)
+
+    def moments(self, share: float, rounds: int) -> Moments:
+        """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""
+        size, radius = self.size, (_NOISELESS_RADIUS if self.noiseless else _RADIUS) * math.sqrt(self.size)
+        whitening = np.eye(size)
+        for _ in range(rounds):
+            mechanism = MomentMatrix(
+                self.view(whitening, np.zeros(size)), self.multiplier(share / rounds), radius=radius
+            )
+            noise = mechanism.noise_level(self.curator.n_records)
+            values, vectors = np.linalg.eigh(self.curator.release(mechanism))
+            # Negative eigenvalues are noise, and small ones are raised towards what noise makes of them.
+            values = np.maximum(values, 0.0) + 0.5 * noise * math.sqrt(size) + 1e-12
+            back = np.linalg.inv(whitening)
+            matrix = back @ ((vectors * values) @ vectors.T) @ back.T
+            # Second moments are 1 by construction: what is missing was hidden by shortening long rows. A scale that was
+            # learnt may be too large by its own noise, and what is missing for that reason is not hidden.
+            hidden = np.maximum(0.0, 1.0 - 2.0 * self.problem.uncertainty_of(self.active) - np.diag(matrix))
+            matrix = matrix + np.diag(hidden)
+            whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
+        return Moments(matrix, whitening, hidden, noise, radius)
+
+    def gradient(self, whitening: Floats, point: Floats, clip: float, share: float) -> tuple[Floats, float]:
+        """Noisy gradient with respect to u, clipped in the metric of the whitening, and its noise in that metric."""
+        mechanism = JointGradient(self.view(whitening, point), self.multiplier(share), clip=clip)
+        # Rows were multiplied by B, so the sum is B·gradient.
+        released = self.curator.release(mechanism)
+        return np.linalg.solve(whitening, released), mechanism.noise_level(self.curator.n_records)
+
+    def sizes(self, whitening: Floats, point: Floats, share: float) -> Sizes:
+        """Noisy histogram of the sizes of gradients in the metric of the whitening."""
+        mechanism = GradientSizes(self.view(whitening, point), self.multiplier(share), per_octave=2)
+        return Sizes(self.curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Second moments of scaled columns, as far as they can be told.
+
+    Parameters
+    ----------
+    matrix
+        S, positive definite.
+    whitening
+        B, lower triangular, with B·S·Bᵀ = I.
+    hidden
+        What was added to the diagonal for rows that were shortened.
+    noise
+        Standard deviation of the noise on the diagonal, in whitened coordinates.
+    radius
+        Norm beyond which whitened rows are shortened.
+    """
+
+    matrix: Floats
+    whitening: Floats
+    hidden: Floats
+    noise: float
+    radius: float
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """What a noisy histogram says about the sizes of gradients.
+
+    Parameters
+    ----------
+    counts, edges
+        Noisy number of records in each bucket, and the buckets' upper ends.
+    noise
+        Standard deviation of the noise in each count.
+    per_octave
+        Buckets between a size and its double.
+    """
+
+    counts: Floats
+    edges: Floats
+    noise: float
+    per_octave: int
+
+    @property
+    def level(self) -> tuple[float, float] | None:
+        """Mean and mean square, sizes above four times the mean counted as that; None where only noise can be seen."""
+        width = _WINDOW_OCTAVES * self.per_octave
+        sums = np.convolve(self.counts, np.ones(width), mode="valid")
+        first = int(np.argmax(sums))
+        if sums[first] <= _VISIBLE * self.noise * math.sqrt(width):
+            return None
+        near = slice(max(0, first - 2 * width), first + 2 * width)
+        counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
+        middles = self.edges[near] * 2.0 ** (-0.5 / self.per_octave)
+        mean = float(counts @ middles / counts.sum())
+        for _ in range(5):
+            mean = float(counts @ np.minimum(middles, 4.0 * mean) / counts.sum())
+        square = float(counts @ np.minimum(middles, 4.0 * mean) ** 2 / counts.sum())
+        return mean, square
+
+
+@dataclass(eq=False)
+class Clips:
+    """The clip of each step, a multiple of the level of the gradients when last seen.
+
+    Parameters
+    ----------
+    scaled
+        The problem.
+    first, share, later
+        Shares of the budget for the sizes at step 0 and for those at each of the later steps, and which these are.
+    """
+
+    scaled: Scaled
+    first: float
+    share: float
+    later: tuple[int, ...]
+    level: float | None = None
+    squared_size: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Share of the budget that all sizes get together."""
+        return self.first + self.share * len(self.later)
+
+    def at(self, step: int, whitening: Floats, point: Floats) -> float | None:
+        """The clip at a point; None if at the first step nothing can be seen of the gradients."""
+        if step == 0 or step in self.later:
+            seen = self.scaled.sizes(whitening, point, self.share if step else self.first).level
+            if seen is not None:
+                self.level, self.squared_size = seen
+        if self.level is None:
+            return None
+        # Noise is proportional to the clip and bias falls with it: the more budget for each column, the larger a clip.
+        return self.level * min(max(0.95 * (self.scaled.records / self.scaled.size) ** 0.25, 2.0), 6.0)

@@ -24,7 +24,7 @@ from dpcd.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Zero
 from dpcd.privacy import Account, Columns, Curator, Ledger, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.statement import library_version
-from dpcd.solvers import DPCD, GaussianSmoothness, Problem, Solution
+from dpcd.solvers import Auto, GaussianSmoothness, Problem, Solution
 from dpcd.solvers.scales import Declared, prepare
 
 _SHARED_DOC = """    epsilon : float, default=1.0
@@ -39,10 +39,15 @@ _SHARED_DOC = """    epsilon : float, default=1.0
     smoothness : array of shape (n_features,), object or None, default=None
         Public second moments of the features times the loss's curvature (M_j in the paper), or how to learn them:
         `GaussianSmoothness` (what None means) or `LaplaceSmoothness`, both in `dpcd.solvers`.
-    solver : object or None, default=None
-        How to spend the budget. None means `dpcd.solvers.DPCD()`.
+    solver : "auto" or object, default="auto"
+        How to spend the budget: a solver from `dpcd.solvers`, such as ``DPCD()``. ``"auto"`` chooses one from the
+        numbers of records and columns, the budget and the penalty, and `privacy_` says which and why.
     fit_intercept : bool, default=True
         Whether to fit an intercept, which is never penalised.
+    clip_predictions : bool, default=True
+        Whether predictions clip features to the ranges that the fit clipped them to, `feature_ranges_`. Few records
+        lie beyond, too few for anything private to be learnt from them, and a line that continues there unchecked can
+        be far off. False trusts it to.
     random_state : int, RandomState, Generator or None, default=None
         None: the noise comes from OpenDP's secure sampler and the fit is private. Anything else makes the fit
         reproducible and **not private**, for experiments and tests.
@@ -57,7 +62,15 @@ _SHARED_DOC = """    epsilon : float, default=1.0
     ----------
     {COEF}
     n_iter_ : int
-        Passes over the columns (for each class).
+        Passes over the data (for each class).
+    feature_ranges_ : array of shape (n_features, 2) or None
+        What values of each feature were clipped to, declared or learnt; None if they were not.
+    unseen_features_ : array
+        Features of which nothing could be seen at this budget; their coefficient is exactly 0.
+    quadratic_ : dpcd.solvers.Quadratic or None
+        The model of the objective that the fit released, if the solver makes one, for lasso paths, constraints and
+        confidence intervals at no further cost. Its coordinates are the features that take part, minus their centre,
+        and the intercept.
     privacy_ : PrivacyStatement
         What the model reveals about its training data: print it.
     n_features_in_ : int
@@ -119,8 +132,9 @@ class _PrivateLinearModel(BaseEstimator):
     delta: float | None = None
     feature_bounds: Any = None
     smoothness: Any = None
-    solver: Any = None
+    solver: Any = "auto"
     fit_intercept: bool = True
+    clip_predictions: bool = True
     random_state: Any = None
     ledger: str | None = None
     dataset: str | None = None
@@ -186,12 +200,12 @@ class _PrivateLinearModel(BaseEstimator):
             curator.private,
             library_version(),
             budget.order,
-            () if self.n_iter_ else ("the budget bought no update: this is the zero model",),
+            self._notes(),
         )
 
     def _checked_parts(self, n_records: int, n_features: int, epsilon: float) -> _Parts:
         """What a fit is made of besides the data; raises where it cannot work, before anything is charged."""
-        solver = DPCD() if self.solver is None else self.solver
+        solver = Auto() if isinstance(self.solver, str) and self.solver == "auto" else self.solver
         parts = _Parts(
             self._loss(),
             self._penalty(n_records),
@@ -210,18 +224,44 @@ class _PrivateLinearModel(BaseEstimator):
     def _solve(self, curator: Curator, parts: _Parts, choices: np.random.Generator) -> None:
         """Spend the curator's budget on the weights."""
         n_features, loss = curator.n_columns - self.fit_intercept, parts.loss
-        scales = prepare(curator, loss, parts.declared, n_features, self.fit_intercept, parts.solver.needs_slope)
         positive_classes = self._positive_classes()
+        numeric, needs_slope = positive_classes == [None], parts.solver.needs_slope
+        scales = prepare(curator, loss, parts.declared, n_features, self.fit_intercept, needs_slope, numeric)
         solutions: list[Solution] = []
         for positive_class in positive_classes:
-            problem = Problem(loss, parts.penalty, scales.smoothness, n_features, scales.slope, positive_class)
+            problem = Problem(
+                loss,
+                parts.penalty,
+                scales.smoothness,
+                n_features,
+                scales.slope,
+                positive_class,
+                scales.uncertainty,
+            )
             solutions.append(parts.solver.solve(curator, problem, len(positive_classes) - len(solutions), choices))
         weights = np.array([solution.weights for solution in solutions])
         coefficients, intercepts = weights[:, :n_features], np.zeros(len(weights))
         if self.fit_intercept:
-            intercepts = weights[:, n_features] - coefficients @ scales.center + scales.target_center
+            shift = 0.0 if scales.features is None else coefficients @ scales.features.center
+            intercepts = weights[:, n_features] - shift + scales.target_center
+        ranges = scales.features
+        self.feature_ranges_ = None if ranges is None else np.column_stack([ranges.lower, ranges.upper])
+        self.unseen_features_ = np.flatnonzero(scales.smoothness[:n_features] == 0.0)
         self.n_iter_ = solutions[0].n_passes
+        self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
+        self._solver_notes = solutions[0].notes
         self._keep(coefficients, intercepts)
+
+    def _notes(self) -> tuple[str, ...]:
+        """What a reader of the privacy statement should know besides."""
+        notes = list(self._solver_notes)
+        if len(self.unseen_features_):
+            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))[self.unseen_features_]
+            listed = ", ".join(str(name) for name in names[:8]) + (" …" if len(names) > 8 else "")
+            notes.append(f"{len(names)} of {self.n_features_in_} features stay out, coefficient 0: {listed}")
+        if not self.n_iter_:
+            notes.append("the budget bought no update: this is the zero model")
+        return tuple(notes)
 
     def _taken_as_public(self, n_records, n_features, declared, account) -> tuple[str, ...]:
         """What the privacy statement assumes, in words."""
@@ -240,6 +280,8 @@ class _PrivateLinearModel(BaseEstimator):
         check_is_fitted(self)
         _check_two_dimensional(X)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        if self.clip_predictions and self.feature_ranges_ is not None:
+            X = np.clip(X, *self.feature_ranges_.T)
         return X @ self.coef_.T + self.intercept_
 
 
@@ -532,7 +574,7 @@ def _check_parts(loss: Any, penalty: Any, solver: Any, fit_intercept: Any) -> No
             f"penalty must be an object such as dpcd.penalties.L1(0.1), or a NamedTuple like it; got {penalty!r}"
         )
     if isinstance(solver, type) or not hasattr(solver, "solve"):
-        raise ValueError(f"solver must be an object such as dpcd.solvers.DPCD() or None, got {solver!r}")
+        raise ValueError(f"solver must be 'auto' or an object such as dpcd.solvers.DPCD(), got {solver!r}")
     if not isinstance(fit_intercept, (bool, np.bool_)):
         raise ValueError(f"fit_intercept must be True or False, got {fit_intercept!r}")
 

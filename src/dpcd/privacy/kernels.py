@@ -322,11 +322,19 @@ def square_sum(column, scale, lattice):  # type: ignore[no-untyped-def]
     return total
 
 
-def dyadic_counts(column):  # type: ignore[no-untyped-def]
-    """How many records have ⌊log₂|x|⌋ = −60 … 60 (clamped to these). Zero and NaN are in no bucket."""
+def clipped_sum(column, scale, lattice):  # type: ignore[no-untyped-def]
+    """Sum over the column of x·scale as an integer in [−bound, bound] for each record."""
+    total = encode(lattice, 0.0, 1.0)
+    for i in range(column.shape[0]):
+        total += encode(lattice, column[i] * scale, lattice.bound)
+    return total
+
+
+def dyadic_counts(column, center):  # type: ignore[no-untyped-def]
+    """How many records have ⌊log₂|x − center|⌋ = −60 … 60 (clamped to these). Zero and NaN are in no bucket."""
     counts = np.zeros(BUCKETS, dtype=np.int64)
     for i in range(column.shape[0]):
-        magnitude = abs(column[i])
+        magnitude = abs(column[i] - center)
         if magnitude > 0.0:
             # The exponent bits of a double; denormals read −1023 and infinity 1024, both clamped.
             exponent = (np.float64(magnitude).view(np.int64) >> np.int64(52)) - np.int64(1023)

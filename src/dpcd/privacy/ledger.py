@@ -181,7 +181,7 @@ class Standing:
             raise LedgerError(
                 f"{description} draws secret batches of records, or the best of many candidates, and the budget of "
                 f"dataset {self.dataset!r} is not for that: it would have to be created with a Rényi order (dpcd "
-                f"ledger create --batches), before anything was spent. Use one fit by a solver without batches, such as DPCD"
+                f"ledger create --batches), before anything was spent. Use one fit by a solver without batches"
             )
 
 

@@ -268,16 +268,18 @@ class CoordinateUpdates:
 
 
 @dataclass(frozen=True, eq=False)
-class _ClippedSquares:
-    """mean min(|x_j|/range_j, 1)² of some columns and, if it has a range, of the target (last).
+class _WithinRanges:
+    """Means over some columns and, if it has a range, the target (last), each divided by its range and clamped to ± 1.
 
-    Record i contributes to each of the `size` sums an integer in [0, B]. Replacing it moves each sum by at most B: not
-    2B, as both values have the same sign.
+    Record i contributes to each of the `size` sums an integer in [−B, B], which depends on its own value in that
+    column alone; squares contribute one in [0, B].
     """
 
     columns: NDArray[np.int64]
     ranges: Floats
     target_range: float | None
+
+    relation = REPLACE_ONE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", frozen(self.columns, np.int64))
@@ -288,11 +290,11 @@ class _ClippedSquares:
 
     @property
     def size(self) -> int:
-        """Number of moments."""
+        """Number of means."""
         return len(self.ranges) + (self.target_range is not None)
 
-    def _sums(self, data: Columns, encoder: Lattice) -> NDArray[np.int64]:
-        kernel = compiled(kernels.square_sum, Lattice)
+    def _sums(self, kernel: Any, data: Columns, encoder: Lattice) -> NDArray[np.int64]:
+        """A kernel's sum over each column."""
         columns = [data.features[:, j] for j in self.columns.tolist()]
         ranges = self.ranges.tolist()
         if self.target_range is not None:
@@ -302,20 +304,13 @@ class _ClippedSquares:
 
 
 @dataclass(frozen=True, eq=False)
-class SecondMoments(_ClippedSquares):
-    """mean min(|x_j|/range_j, 1)² of columns, and of the target if it has a range, as one Gaussian release.
-
-    Notes
-    -----
-    Privacy. Each of the d sums moves by at most B (see `_ClippedSquares`), their vector by at most B√d in l2 norm. The
-    noise is d independent discrete Gaussians of scale z·B√d.
-    """
+class _GaussianMeans(_WithinRanges):
+    """Such means as one Gaussian release, for sums each of which a replaced record moves by at most `_reach`·B."""
 
     noise_multiplier: float
 
-    description = "second moments"
-    relation = REPLACE_ONE
     count = 1
+    _reach = 2.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -334,24 +329,59 @@ class SecondMoments(_ClippedSquares):
 
     def noise_level(self, n_records: int) -> float:
         """Standard deviation of the noise in each released mean."""
-        return self.noise_multiplier * math.sqrt(self.size) / n_records
+        return self.noise_multiplier * self._reach * math.sqrt(self.size) / n_records
 
-    def run(self, data: Columns, noise: NoiseSource) -> Floats:
-        """Noisy means, those of the features first."""
-        scale = self.noise_multiplier * math.sqrt(self.size)
+    def _released(self, kernel: Any, data: Columns, noise: NoiseSource) -> Floats:
+        scale = self.noise_multiplier * self._reach * math.sqrt(self.size)
         encoder = lattice(data.n_records, scale, scale)
         draws = noise.gaussian(scale * encoder.bound, self.size)
-        sums = self._sums(data, encoder) + draws
+        sums = self._sums(kernel, data, encoder) + draws
         return sums / (encoder.bound * data.n_records)
 
 
 @dataclass(frozen=True, eq=False)
-class LaplaceSecondMoments(_ClippedSquares):
+class ClippedMeans(_GaussianMeans):
+    """mean of clamp(x_j/range_j, ± 1) of columns, and of the target if it has a range, as one Gaussian release.
+
+    Notes
+    -----
+    Privacy. Record i contributes to each of the d sums an integer in [−B, B]. Replacing it moves each sum by at most
+    2B, their vector by at most 2B√d in l2 norm. The noise is d independent discrete Gaussians of scale z·2B√d.
+    """
+
+    description = "means"
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy means, those of the features first."""
+        return self._released(compiled(kernels.clipped_sum, Lattice), data, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoments(_GaussianMeans):
+    """mean min(|x_j|/range_j, 1)² of columns, and of the target if it has a range, as one Gaussian release.
+
+    Notes
+    -----
+    Privacy. Record i contributes to each of the d sums an integer in [0, B]. Replacing it moves each sum by at most B,
+    not 2B, as both values have the same sign, and their vector by at most B√d in l2 norm. The noise is d independent
+    discrete Gaussians of scale z·B√d.
+    """
+
+    description = "second moments"
+    _reach = 1.0
+
+    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+        """Noisy means, those of the features first."""
+        return self._released(compiled(kernels.square_sum, Lattice), data, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceSecondMoments(_WithinRanges):
     """The same moments by the Laplace mechanism, as in the appendix of the paper.
 
     Notes
     -----
-    Privacy. Each of the d sums moves by at most B (see `_ClippedSquares`; the paper counts 2B). Discrete Laplace noise
+    Privacy. Each of the d sums moves by at most B, as for `SecondMoments` (the paper counts 2B). Discrete Laplace noise
     of scale B·d/ε on an integer of sensitivity B is (ε/d)-private; the d sums compose to ε.
     """
 
@@ -359,7 +389,6 @@ class LaplaceSecondMoments(_ClippedSquares):
 
     description = "second moments (Laplace)"
     law = "laplace"
-    relation = REPLACE_ONE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -393,13 +422,15 @@ class LaplaceSecondMoments(_ClippedSquares):
         # a Gaussian's: 2¹³ scales away from the ends of int64 even that is out of reach.
         encoder = lattice(data.n_records, 0.0, 64.0 * scale)
         draws = noise.laplace(scale * encoder.bound, self.size)
-        sums = self._sums(data, encoder) + draws
+        sums = self._sums(compiled(kernels.square_sum, Lattice), data, encoder) + draws
         return sums / (encoder.bound * data.n_records)
 
 
 @dataclass(frozen=True, eq=False)
 class DyadicCounts:
-    """Histograms of ⌊log₂|x|⌋, k = −60 … 60, of the first `n_features` columns and perhaps of the target.
+    """Histograms of ⌊log₂|x − center|⌋, k = −60 … 60, of the first `n_features` columns and perhaps of the target.
+
+    `center` has an entry for each histogram, the target's last; None is zero everywhere.
 
     Notes
     -----
@@ -412,6 +443,7 @@ class DyadicCounts:
     n_features: int
     with_target: bool
     noise_multiplier: float
+    center: Floats | None = None
 
     description = "histograms of magnitudes"
     relation = REPLACE_ONE
@@ -422,6 +454,10 @@ class DyadicCounts:
         check_multipliers(self.noise_multiplier)
         if self.size < 1:
             raise ValueError("there must be a column to count")
+        center = frozen(np.zeros(self.size) if self.center is None else self.center, np.float64)
+        object.__setattr__(self, "center", center)
+        if center.shape != (self.size,):
+            raise ValueError(f"center needs one value for each of {self.size} histograms")
 
     @property
     def size(self) -> int:
@@ -449,5 +485,7 @@ class DyadicCounts:
         draws = noise.gaussian(self.noise_level * encoder.bound, self.size * BUCKETS)
         kernel = compiled(kernels.dyadic_counts)
         columns = [data.features[:, j] for j in range(self.n_features)] + [data.target] * self.with_target
-        counts = np.array([kernel(column) for column in columns], dtype=np.int64) * np.int64(encoder.bound)
+        pairs = zip(columns, np.asarray(self.center).tolist(), strict=True)
+        counts = np.array([kernel(column, center) for column, center in pairs], dtype=np.int64)
+        counts *= np.int64(encoder.bound)
         return (counts + draws.reshape(counts.shape)) / encoder.bound

@@ -144,7 +144,8 @@ class Scaled:
         """
         total = variance + squared_size / (self.size * self.curator.n_records)
         scale = np.outer(self.roots, self.roots)
-        return Quadratic(hessian * scale, linear * self.roots, self.active, total * metric * scale)
+        covariance, n_penalized = total * metric * scale, self.problem.n_penalized
+        return Quadratic(hessian * scale, linear * self.roots, self.active, covariance, n_penalized)
 
     def moments(self, share: float, rounds: int) -> Moments:
         """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""

@@ -1,15 +1,15 @@
-"""Ranges and smoothness constants, learnt privately where they are not declared.
+"""Ranges, centres and smoothness constants, learnt privately where they are not declared.
 
-First the magnitude of every column from noisy histograms of its exponents, then its second moment within that range;
-all columns, and the target, at once. Both releases are Gaussian and part of the same budget. How much of it they get
-follows from n, p and μ.
+First the magnitude of every column from noisy histograms of its exponents; with an intercept, then its mean, and its
+magnitude around that; last its second moment within the range. All columns, and the target, at once. Every release is
+Gaussian and part of the same budget. How much of it they get follows from n, p and μ.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpcd.losses import Loss
 from dpcd.privacy import Curator
 from dpcd.privacy.kernels import BUCKETS, LARGEST_EXPONENT
-from dpcd.privacy.mechanisms import DyadicCounts, LaplaceSecondMoments, SecondMoments
+from dpcd.privacy.mechanisms import ClippedMeans, DyadicCounts, LaplaceSecondMoments, SecondMoments
 from dpcd.solvers.problem import Floats
 
 # A bucket this many noise deviations high belongs to the column once a window has been seen.
@@ -26,6 +26,11 @@ _PART_OF_COLUMN = 3.5
 # fit, a false range of a feature costs one column.
 _FALSE_FEATURES = 0.1
 _FALSE_TARGETS = 1e-5
+# Flags are the commonest columns of all: half of the false alarms are allowed at the bucket of 1, which makes a rare
+# flag visible at two thirds of the records it would otherwise take.
+_FLAG_BUCKET = LARGEST_EXPONENT
+# A mean counts as different from zero from so many noise deviations on.
+_SIGNIFICANT_MEAN = 4.0
 
 
 class Smoothness(Protocol):
@@ -38,8 +43,11 @@ class Smoothness(Protocol):
         ranges: Floats,
         target_range: float | None,
         room: float,
-    ) -> Floats:
-        """Estimates of mean min(|x|, range)², never below the noise in them; the target's last, if it has a range."""
+    ) -> tuple[Floats, Floats]:
+        """Estimates of mean min(|x|, range)², never below the noise in them, and the deviation of that noise.
+
+        The target's come last, if it has a range.
+        """
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class GaussianSmoothness:
         ranges: Floats,
         target_range: float | None,
         room: float,
-    ) -> Floats:
+    ) -> tuple[Floats, Floats]:
         """One `SecondMoments` release."""
         size = len(columns) + (target_range is not None)
         share = self.share or _share(size, 0.003 * curator.n_records, room, 0.005, 0.06)
@@ -94,7 +102,7 @@ class LaplaceSmoothness:
         ranges: Floats,
         target_range: float | None,
         room: float,
-    ) -> Floats:
+    ) -> tuple[Floats, Floats]:
         """One `LaplaceSecondMoments` release."""
         mechanism = LaplaceSecondMoments(columns, ranges, target_range, self.share * curator.budget.epsilon)
         return _floored(curator.release(mechanism), mechanism, curator.n_records)
@@ -105,13 +113,16 @@ def _check_share(share: float | None) -> None:
         raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
 
 
-def _floored(moments: Floats, mechanism: SecondMoments | LaplaceSecondMoments, n_records: int) -> Floats:
+def _floored(
+    moments: Floats, mechanism: SecondMoments | LaplaceSecondMoments, n_records: int
+) -> tuple[Floats, Floats]:
     """Undo the scaling by ranges. A moment is never believed below its own noise: steps 1/M_j would explode."""
     ranges = mechanism.ranges
     if mechanism.target_range is not None:
         ranges = np.append(ranges, mechanism.target_range)
-    floor = max(mechanism.noise_level(n_records), np.finfo(float).tiny)
-    return np.clip(moments, min(floor, 1.0), 1.0) * ranges**2
+    noise = mechanism.noise_level(n_records)
+    floor = min(max(noise, np.finfo(float).tiny), 1.0)
+    return np.clip(moments, floor, 1.0) * ranges**2, noise * ranges**2
 
 
 def _share(size: int, resolution: float, room: float, least: float, most: float) -> float:
@@ -119,26 +130,6 @@ def _share(size: int, resolution: float, room: float, least: float, most: float)
     if math.isinf(room):
         return least
     return min(max(size / (resolution**2 * room), least), most)
-
-
-class _Ranges(NamedTuple):
-    """How columns are clipped and shifted, and the largest |x| that is left of what was declared or seen."""
-
-    lower: Floats
-    upper: Floats
-    center: Floats
-    magnitude: Floats
-
-    @classmethod
-    def declared(cls, bounds: tuple[ArrayLike, ArrayLike], centered: bool) -> _Ranges:
-        lower, upper = np.array(bounds[0], dtype=float, ndmin=1), np.array(bounds[1], dtype=float, ndmin=1)
-        center = lower / 2.0 + upper / 2.0 if centered else np.zeros_like(lower)
-        return cls(lower, upper, center, np.maximum(abs(lower - center), abs(upper - center)))
-
-    @classmethod
-    def learnt(cls, magnitude: Floats) -> _Ranges:
-        # Values up to twice what the histogram shows are left alone: the fit's own clip deals with them.
-        return cls(-2.0 * magnitude, 2.0 * magnitude, np.zeros_like(magnitude), magnitude)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,72 +150,141 @@ class Declared:
 
 
 @dataclass(frozen=True, eq=False)
-class Scales:
-    """What solvers need to know about the columns, declared or released: see `Problem`.
+class Range:
+    """How columns are clipped and shifted, every number of it declared or released.
 
     Parameters
     ----------
-    smoothness, slope
+    lower, upper
+        What values are clipped to.
+    center
+        What is subtracted afterwards.
+    magnitude
+        Largest |x − center| of what was declared, or of what can be seen; 0 for a column of which nothing can.
+    """
+
+    lower: Floats
+    upper: Floats
+    center: Floats
+    magnitude: Floats
+
+    @classmethod
+    def declared(cls, bounds: tuple[ArrayLike, ArrayLike], centered: bool) -> Range:
+        """Declared bounds, and their middle as the centre if there is to be one."""
+        lower, upper = np.array(bounds[0], dtype=float, ndmin=1), np.array(bounds[1], dtype=float, ndmin=1)
+        center = lower / 2.0 + upper / 2.0 if centered else np.zeros_like(lower)
+        return cls(lower, upper, center, np.maximum(abs(lower - center), abs(upper - center)))
+
+    @classmethod
+    def learnt(cls, magnitude: Floats, center: Floats) -> Range:
+        """Around a centre, up to twice what a histogram shows: beyond there is too little to learn from."""
+        return cls(center - 2.0 * magnitude, center + 2.0 * magnitude, center, magnitude)
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """What solvers and models need to know about the columns, declared or released.
+
+    Parameters
+    ----------
+    smoothness, slope, uncertainty
         As in `Problem`.
-    center, target_center
-        What was subtracted from the features and from the target.
+    features, target
+        Ranges; None where the data are left as they are.
     """
 
     smoothness: Floats
     slope: float | None
-    center: Floats
-    target_center: float
+    uncertainty: Floats
+    features: Range | None
+    target: Range | None
+
+    @property
+    def target_center(self) -> float:
+        """What was subtracted from the target."""
+        return 0.0 if self.target is None else float(self.target.center[0])
 
 
 def prepare(
-    curator: Curator, loss: Loss, declared: Declared, n_features: int, intercept: bool, needs_slope: bool
+    curator: Curator,
+    loss: Loss,
+    declared: Declared,
+    n_features: int,
+    intercept: bool,
+    needs_slope: bool,
+    numeric_target: bool = True,
 ) -> Scales:
-    """Clip the data to their ranges and find the columns' smoothness, releasing only what is needed for it."""
+    """Clip and centre the data, and find the columns' smoothness, releasing only what is needed for it.
+
+    With an intercept a shift is a reparametrisation, and around their centre columns are smaller and less aligned with
+    the intercept. Around the middle of declared bounds it is free. Declared M_j belong to the columns as they are.
+    """
     room = curator.gaussian_room
     known = declared.smoothness if isinstance(declared.smoothness, np.ndarray) else None
     learn = GaussianSmoothness() if isinstance(declared.smoothness, np.ndarray) else declared.smoothness
-    learns_moments = known is None
     learns_slope = needs_slope and math.isinf(loss.lipschitz)
     features = target = None
-    # With an intercept a shift is a reparametrisation, and one by public numbers is free: around the middle of their
-    # bounds columns are smaller and less aligned with the intercept. Declared M_j belong to the columns as they are.
     if declared.feature_bounds is not None:
-        features = _Ranges.declared(declared.feature_bounds, centered=intercept and learns_moments)
+        features = Range.declared(declared.feature_bounds, centered=intercept and known is None)
     if declared.target_bounds is not None:
-        target = _Ranges.declared(declared.target_bounds, centered=intercept)
-    unknown_features = n_features if learns_moments and features is None else 0
-    unknown_target = learns_slope and target is None
+        target = Range.declared(declared.target_bounds, centered=intercept)
+    unknown_features = n_features if known is None and features is None else 0
+    unknown_target = numeric_target and target is None and (learns_slope or intercept)
     if unknown_features or unknown_target:
-        magnitudes = _learn_magnitudes(curator, unknown_features, unknown_target, room)
-        features = _Ranges.learnt(magnitudes[:unknown_features]) if unknown_features else features
-        target = _Ranges.learnt(magnitudes[unknown_features:]) if unknown_target else target
+        learnt = _learn_ranges(curator, unknown_features, unknown_target, intercept, room)
+        features = _part(learnt, slice(unknown_features)) if unknown_features else features
+        target = _part(learnt, slice(unknown_features, None)) if unknown_target else target
     if features is not None:
         curator.clip_features(features.lower, features.upper, features.center)
-    if target is not None:
+    if target is not None and np.all(target.magnitude > 0.0):
         curator.clip_target(float(target.lower[0]), float(target.upper[0]), float(target.center[0]))
 
     slope = loss.lipschitz if needs_slope else None
-    visible = np.flatnonzero(features.magnitude > 0.0) if learns_moments and features is not None else np.arange(0)
+    visible = np.flatnonzero(features.magnitude > 0.0) if known is None and features is not None else np.arange(0)
     target_range = float(target.magnitude[0]) if learns_slope and target is not None else 0.0
-    moments = np.zeros(n_features)
+    moments, noise = np.zeros(n_features), np.zeros(n_features)
     if len(visible) or target_range > 0.0:
         ranges = features.magnitude[visible] if features is not None else np.zeros(0)
-        learnt = learn.second_moments(curator, visible, ranges, target_range or None, room)
-        moments[visible] = learnt[: len(visible)]
+        found, deviations = learn.second_moments(curator, visible, ranges, target_range or None, room)
+        moments[visible], noise[visible] = found[: len(visible)], deviations[: len(visible)]
         if target_range > 0.0:
-            slope = math.sqrt(learnt[-1])
+            slope = math.sqrt(found[-1])
     smoothness = loss.curvature * moments if known is None else known
+    uncertainty = np.divide(noise, moments, out=np.zeros(n_features), where=moments > 0.0)
     if intercept:
-        smoothness = np.append(smoothness, loss.curvature)
+        smoothness, uncertainty = np.append(smoothness, loss.curvature), np.append(uncertainty, 0.0)
     if learns_slope and target_range == 0.0:
         # Nothing of the target can be seen at this budget. Every column stays out: the zero model.
         smoothness = np.zeros_like(smoothness)
-    return Scales(
-        smoothness,
-        slope,
-        np.zeros(n_features) if features is None else features.center,
-        0.0 if target is None else float(target.center[0]),
-    )
+    return Scales(smoothness, slope, uncertainty, features, target)
+
+
+def _part(ranges: Range, which: slice) -> Range:
+    return Range(ranges.lower[which], ranges.upper[which], ranges.center[which], ranges.magnitude[which])
+
+
+def _learn_ranges(curator: Curator, n_features: int, with_target: bool, centered: bool, room: float) -> Range:
+    """Ranges of the features and of the target (last), around zero or around centres of their own."""
+    magnitude = _learn_magnitudes(curator, n_features, with_target, room)
+    center = np.zeros_like(magnitude)
+    seen = np.flatnonzero(magnitude > 0.0)
+    if centered and len(seen):
+        is_target = with_target and seen[-1] == n_features
+        columns = seen[: len(seen) - is_target]
+        share = _share(4 * len(seen), 0.01 * curator.n_records, room, 0.005, 0.06)
+        mechanism = ClippedMeans(
+            columns,
+            2.0 * magnitude[columns],
+            2.0 * float(magnitude[-1]) if is_target else None,
+            0.0 if math.isinf(room) else 1.0 / math.sqrt(share * room),
+        )
+        means = curator.release(mechanism)
+        means[np.abs(means) <= _SIGNIFICANT_MEAN * mechanism.noise_level(curator.n_records)] = 0.0
+        center[seen] = 2.0 * magnitude[seen] * np.clip(means, -1.0, 1.0)
+        # Where no mean stands out there is nothing new to see.
+        if np.any(center != 0.0):
+            magnitude = _learn_magnitudes(curator, n_features, with_target, room, center)
+    return Range.learnt(magnitude, center)
 
 
 def target_rms(curator: Curator, room: float) -> float | None:
@@ -236,33 +296,40 @@ def target_rms(curator: Curator, room: float) -> float | None:
     if magnitude == 0.0:
         return None
     nothing = np.arange(0)
-    return math.sqrt(GaussianSmoothness().second_moments(curator, nothing, np.zeros(0), magnitude, room)[0])
+    found, _ = GaussianSmoothness().second_moments(curator, nothing, np.zeros(0), magnitude, room)
+    return math.sqrt(found[0])
 
 
-def _learn_magnitudes(curator: Curator, n_features: int, with_target: bool, room: float) -> Floats:
-    """Power of two b_j ≥ |x_j| for all but a few records, the target's last; 0 where nothing can be seen."""
+def _learn_magnitudes(
+    curator: Curator, n_features: int, with_target: bool, room: float, center: Floats | None = None
+) -> Floats:
+    """Power of two b_j ≥ |x_j − center_j| for all but a few records, the target's last; 0 where nothing is seen."""
     size = n_features + with_target
     share = _share(2 * size, 0.01 * curator.n_records, room, 0.005, 0.12)
-    mechanism = DyadicCounts(n_features, with_target, 1.0 / math.sqrt(share * room))
+    mechanism = DyadicCounts(n_features, with_target, 1.0 / math.sqrt(share * room), center)
     counts = curator.release(mechanism)
     false_alarms = np.full(size, _FALSE_FEATURES)
     if with_target:
         false_alarms[-1] = _FALSE_TARGETS
-    levels = false_alarms / (4 * BUCKETS * size)
-    return np.array([_range(row, mechanism.noise_level, level) for row, level in zip(counts, levels, strict=True)])
+    levels = false_alarms / (2 * 4 * BUCKETS * size), false_alarms / (2 * size)
+    rows = zip(counts, *levels, strict=True)
+    return np.array([_range(row, mechanism.noise_level, level, flag_level) for row, level, flag_level in rows])
 
 
-def _range(counts: Floats, noise: float, level: float) -> float:
+def _range(counts: Floats, noise: float, level: float, flag_level: float) -> float:
     """Twice the highest power of two at which a noisy histogram is more than noise; 0 if it nowhere is.
 
     A column is visible when the sum of some 1 … 4 adjacent buckets is beyond what noise reaches with probability
-    `level`. Its range then extends to the highest bucket that stands out by itself.
+    `level`, or the bucket of 1 by itself beyond what it reaches with probability `flag_level`. Its range then extends
+    to the highest bucket that stands out by itself.
     """
     if noise == 0.0:
         occupied = np.flatnonzero(counts > 0.0)
         return math.ldexp(1.0, int(occupied[-1]) - LARGEST_EXPONENT + 1) if len(occupied) else 0.0
     threshold = noise * math.sqrt(2.0 * math.log(1.0 / level))
     best: tuple[int, int] | None = None
+    if counts[_FLAG_BUCKET] >= noise * math.sqrt(2.0 * math.log(1.0 / flag_level)):
+        best = (_FLAG_BUCKET, 1)
     for width in range(1, 5):
         sums = np.convolve(counts, np.ones(width), mode="valid")
         visible = np.flatnonzero(sums >= math.sqrt(width) * threshold)

@@ -26,8 +26,9 @@ from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.statement import REPLACE_ONE
 
 # Records that are transformed at a time: few enough that their rows stay in the processor's cache, and that a sum of
-# so many products of integers below 2²⁰ is exact in double precision.
+# so many products of integers below 2²⁰ is exact in double precision. Long rows come fewer at a time.
 _PART = 2048
+_LARGEST_PART = 2**22
 _LARGEST_ROW = 2.0**20
 # Fewer records than this are done before a thread has started.
 _WORTH_A_THREAD = 2**16
@@ -41,7 +42,7 @@ class View(NamedTuple):
     columns
         Which columns there are rows of.
     transform
-        T, with a column for each of them.
+        T, with a column for each of them; a vector stands for a diagonal matrix.
     weights
         w, with an entry for every column of the data; those of other columns are not used.
     loss
@@ -65,7 +66,7 @@ class View(NamedTuple):
             weights=frozen(self.weights, np.float64),
         )
         n_columns = len(view.columns)
-        if view.transform.ndim != 2 or view.transform.shape[1] != n_columns or not view.transform.size:
+        if view.transform.ndim not in (1, 2) or view.transform.shape[-1] != n_columns or not view.transform.size:
             raise ValueError(f"transform needs a row, and a column for each of {n_columns} columns")
         if n_columns > len(view.weights) or view.columns.min() < 0 or view.columns.max() >= len(view.weights):
             raise ValueError(f"columns must lie in 0 … {len(view.weights) - 1}")
@@ -83,15 +84,16 @@ class View(NamedTuple):
             raise ValueError(f"made for {len(self.weights)} columns, not for {data.features.shape[1]}")
         kernel = compiled(kernels.transform_records, type(self.loss))
         target, curvature = data.signed_target(self.positive_class), float(self.loss.curvature)
+        public = self.columns, np.atleast_2d(self.transform), self.transform.ndim == 1, self.weights
+        part = min(_PART, max(1, _LARGEST_PART // len(self.transform)))
 
         def total_of(begin: int, end: int) -> NDArray[Any]:
             total = np.zeros_like(zero)
-            rows, rest = np.empty((len(self.transform), _PART)), np.empty((3, _PART))
-            for first in range(begin, end, _PART):
-                count = min(_PART, end - first)
-                if count < _PART:
+            rows, rest = np.empty((len(self.transform), part)), np.empty((3, part))
+            for first in range(begin, end, part):
+                count = min(part, end - first)
+                if count < part:
                     rows, rest = np.empty((len(self.transform), count)), np.empty((3, count))
-                public = self.columns, self.transform, self.weights
                 kernel(data.features, target, self.loss, curvature, *public, first, rows, *rest)
                 add(rows, *rest, total)
             return total
@@ -137,6 +139,12 @@ def _check_length(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a number between 1e-150 and 1e150, got {value}")
 
 
+def _check_fine(encoder: Lattice, size: int) -> None:
+    """Refuse a lattice so coarse that rounding a row could add more than its norm: noise might not fit into int64."""
+    if encoder.bound < math.sqrt(size):
+        raise ValueError(f"no integer lattice fits so much noise in {size} entries; use a larger budget")
+
+
 @dataclass(frozen=True, eq=False)
 class JointGradient(_Joint):
     """mean of ℓ'(y, x·w)·T·x, each record's vector scaled down to l2 norm at most `clip`.
@@ -154,7 +162,7 @@ class JointGradient(_Joint):
     floating-point error of the norm and of the scaling is below √d/2 units for d ≤ 10⁷ entries and B ≤ 2⁴⁰; rounding
     the entries to integers adds at most √d/2. A record whose row has no ordinary norm, or whose slope is NaN,
     contributes zero. So replacing a record moves the sum by at most 2(B + √d), and the noise is discrete Gaussian of
-    scale z·2(B + √d) in every entry.
+    scale z·2(B + √d) in every entry. B is at least √d, so that is at most 4zB, which the lattice has room for.
     """
 
     clip: float = field(kw_only=True)
@@ -163,6 +171,7 @@ class JointGradient(_Joint):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "clip", float(self.clip))
         if not math.isinf(self.clip):
             _check_length("clip", self.clip)
         elif self.noise_multiplier > 0.0 or self.clip < 0.0:
@@ -183,12 +192,14 @@ class JointGradient(_Joint):
         encoder: Any = Unclipped()
         bound, unit = 1.0, 1.0
         draws = np.zeros(self.size, dtype=np.int64)
-        if math.isfinite(self.clip):
-            encoder = lattice(data.n_records, 2.0 * self.noise_multiplier, 2.0 * self.noise_multiplier)
+        private = self.noise_multiplier > 0.0 or math.isfinite(self.clip)
+        if private:
+            encoder = lattice(data.n_records, 2.0 * self.noise_multiplier, 4.0 * self.noise_multiplier)
+            _check_fine(encoder, self.size)
             bound, unit = encoder.bound, self.clip / encoder.bound
             draws = noise.gaussian(2.0 * self.noise_multiplier * (bound + math.sqrt(self.size)), self.size)
         kernel = compiled(kernels.gradient_sum, encoder.__class__)
-        zero = np.zeros(self.size, dtype=np.float64 if math.isinf(self.clip) else np.int64)
+        zero = np.zeros(self.size, dtype=np.int64 if private else np.float64)
 
         def add(rows: Floats, norms: Floats, slopes: Floats, shares: Floats, total: NDArray[Any]) -> None:
             kernel(rows, norms, slopes, self.clip, bound, 1.0 / unit, encoder, total)
@@ -226,6 +237,7 @@ class MomentMatrix(_Joint):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "radius", float(self.radius))
         _check_length("radius", self.radius)
         if self.size > 10**4:
             raise ValueError(f"a matrix of {self.size} columns has too many entries to release")
@@ -244,6 +256,7 @@ class MomentMatrix(_Joint):
         relative = math.sqrt(2.0) * self.noise_multiplier
         squared = lattice(data.n_records, relative / math.sqrt(2.0), 2.0 * relative).bound
         encoder = Lattice(min(2.0 ** (math.frexp(squared)[1] // 2 - 1), _LARGEST_ROW))
+        _check_fine(encoder, self.size)
         scale = relative * (encoder.bound + math.sqrt(self.size)) ** 2
         if 0.0 < scale / math.sqrt(2.0) < SMALLEST_SCALE:
             raise ValueError(f"no integer lattice fits {data.n_records} records with noise {self.noise_multiplier:g}")
@@ -290,7 +303,8 @@ class GradientSizes(_Joint):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.per_octave >= 1 and -1000 <= self.smallest < self.largest <= 1000):
+        whole = all(isinstance(value, int) for value in (self.per_octave, self.smallest, self.largest))
+        if not (whole and self.per_octave >= 1 and -1000 <= self.smallest < self.largest <= 1000):
             raise ValueError("sizes need at least one bucket for each octave, and octaves within -1000 … 1000")
 
     @property

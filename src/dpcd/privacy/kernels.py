@@ -344,13 +344,14 @@ def dyadic_counts(column, center):  # type: ignore[no-untyped-def]
 
 
 def transform_records(  # type: ignore[no-untyped-def]
-    features, target, loss, curvature, columns, transform, weights, first, rows, norms, slopes, shares
+    features, target, loss, curvature, columns, transform, diagonal, weights, first, rows, norms, slopes, shares
 ):
     """For the records from `first` on: their rows T·x, those rows' l2 norms, and what the loss says at x·w.
 
-    `rows` has a column for each record of this part. `slopes` gets ℓ'(y, x·w) and `shares` the loss's second derivative
-    as a part of its curvature, by a difference quotient and clamped to [0, 1]. Whatever a record holds, its norm is an
-    ordinary number or 0, which the callers take to mean that the record contributes nothing.
+    If `diagonal`, `transform` is one row with the diagonal of T. `rows` has a column for each record of this part.
+    `slopes` gets ℓ'(y, x·w) and `shares` the loss's second derivative as a part of its curvature, by a difference
+    quotient and clamped to [0, 1]. Whatever a record holds, its norm is an ordinary number or 0, which the callers take
+    to mean that the record contributes nothing.
     """
     count = rows.shape[1]
     predictor = np.zeros(count)
@@ -361,6 +362,10 @@ def transform_records(  # type: ignore[no-untyped-def]
         if weight != 0.0:
             for i in range(count):
                 predictor[i] += weight * column[i]
+        if diagonal:
+            for i in range(count):
+                rows[a, i] = transform[0, a] * column[i]
+            continue
         for k in range(rows.shape[0]):
             entry = transform[k, a]
             if a == 0:

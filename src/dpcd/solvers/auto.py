@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpcd.losses import Loss
-from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1
+from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
 from dpcd.solvers.newton import DPNewton
@@ -47,11 +47,11 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choic
     sparse = isinstance(penalty, (L1, WeightedL1)) or (isinstance(penalty, ElasticNet) and penalty.l1_ratio > 0.0)
     if sparse and n_columns * _RECORDS_PER_COLUMN > records:
         return Choice(
-            Screened(Auto()),
+            Screened(Auto(screening=False)),
             f"screening first, because an l1 penalty expects few of the {n_columns} columns to matter and the budget "
             f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
         )
-    crowded = n_columns**2 / records
+    crowded = n_columns**2 / records if records > 0.0 else math.inf
     if crowded <= _CROWDED:
         return Choice(DPNewton(), f"proximal Newton, because p²/(nμ) = {crowded:.2g} is at most {_CROWDED}")
     return Choice(DPBlockCD(), f"one-block DP-CD, because p²/(nμ) = {crowded:.2g} is above {_CROWDED}")
@@ -63,10 +63,17 @@ class Auto:
 
     It looks at public and released numbers only, and the privacy statement says what was chosen and why.
 
+    Parameters
+    ----------
+    screening
+        Whether columns may be screened first.
+
     Notes
     -----
     Privacy. Everything goes through the solver that is chosen; the choice itself releases nothing.
     """
+
+    screening: bool = True
 
     @property
     def needs_slope(self) -> bool:
@@ -87,6 +94,7 @@ class Auto:
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Choose, and let the chosen solver spend one of `parts` equal parts of what is left."""
         n_columns = int(np.count_nonzero(problem.smoothness))
-        choice = choose(curator.n_records, n_columns, math.sqrt(curator.gaussian_room / parts), problem.penalty)
+        penalty = problem.penalty if self.screening else Zero()
+        choice = choose(curator.n_records, n_columns, math.sqrt(curator.gaussian_room / parts), penalty)
         solution = choice.solver.solve(curator, problem, parts, choices)
         return replace(solution, notes=(choice.reason, *solution.notes))

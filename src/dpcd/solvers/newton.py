@@ -81,7 +81,7 @@ class DPNewton:
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
         scaled = Scaled.of(curator, problem, parts)
-        if scaled.size == 0:
+        if scaled.size == 0 or scaled.mu == 0.0:
             return scaled.zero_model()
         if scaled.noiseless:
             return scaled.without_noise()

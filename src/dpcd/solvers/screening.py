@@ -98,7 +98,7 @@ class Screened:
         slope, share = problem.slope, self.share
         if slope is None:
             scaled = Scaled(curator, problem, math.sqrt(room))
-            everywhere = np.eye(scaled.size) / math.sqrt(scaled.size)
+            everywhere = np.full(scaled.size, 1.0 / math.sqrt(scaled.size))
             seen = scaled.sizes(everywhere, np.zeros(scaled.size), _SLOPE_SHARE * share).level
             if seen is None:
                 return scaled.zero_model()

@@ -344,13 +344,6 @@ MUTATIONS = [
         "test_svrg.py -k length_of_the_clip",
     ),
     Mutation(
-        "a full gradient with noise for half its sensitivity",
-        "stochastic.py",
-        "draws = noise.gaussian(scale * (encoder.bound + math.sqrt(width)), width)",
-        "draws = noise.gaussian(0.5 * scale * (encoder.bound + math.sqrt(width)), width)",
-        "test_svrg.py -k full_gradient_by_no_more",
-    ),
-    Mutation(
         "the steps after a snapshot are charged once",
         "stochastic.py",
         "return self.count * self.sampling.cost(self.noise_multiplier, len(self.columns))",

@@ -14,11 +14,19 @@ import numpy as np
 from dpcd.audit import NoNoise, single_updates
 from dpcd.compilation import compiled
 from dpcd.privacy import Curator, PrivacyCost, SeededNoise, kernels, perturbation
+from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
 from dpcd.privacy.levels import DerivativeSizes
-from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
+from dpcd.privacy.mechanisms import (
+    ClippedMeans,
+    CoordinateUpdates,
+    DyadicCounts,
+    LaplaceSecondMoments,
+    SecondMoments,
+    lattice,
+)
 from dpcd.privacy.perturbation import MinimumOfNoisyObjective, NoisyMinimum
 from dpcd.privacy.selection import SteepestVertex, TopCoordinates
-from dpcd.privacy.stochastic import DualSteps, FullGradient, GradientSteps, VarianceReducedSteps
+from dpcd.privacy.stochastic import DualSteps, GradientSteps, VarianceReducedSteps
 
 
 class KeepingNoise:
@@ -116,8 +124,8 @@ def noiseless(question, columns):
     n = columns.n_records
     if isinstance(question, CoordinateUpdates):
         return np.asarray(answer[0], dtype=float), noise.scales[0]
-    if isinstance(question, SecondMoments):
-        scale = question.noise_multiplier * math.sqrt(question.size)
+    if isinstance(question, (SecondMoments, ClippedMeans)):
+        scale = question.noise_multiplier * question._reach * math.sqrt(question.size)
         return answer * n * lattice(n, scale, scale).bound, noise.scales[0]
     if isinstance(question, LaplaceSecondMoments):
         return answer * n * lattice(n, 0.0, 64.0 * question.noise_multipliers[0]).bound, noise.scales[0]
@@ -130,9 +138,18 @@ def noiseless(question, columns):
     if isinstance(question, DerivativeSizes):
         scale = math.sqrt(2.0) * question.noise_multiplier
         return np.diff(answer, append=0.0) * n * lattice(n, scale, scale).bound, noise.scales[0]
-    if isinstance(question, FullGradient):
+    if isinstance(question, JointGradient):
         scale = 2.0 * question.noise_multiplier
-        return answer * (lattice(n, scale, scale).bound * n / question.clip), noise.scales[0]
+        return answer * (lattice(n, scale, 2.0 * scale).bound * n / question.clip), noise.scales[0]
+    if isinstance(question, MomentMatrix):
+        # Off the diagonal noise is smaller by √2, and entries count twice: stretch them to the diagonal's noise.
+        off_diagonal, diagonal = noise.scales
+        bound = math.sqrt(diagonal / (math.sqrt(2.0) * question.noise_multiplier)) - math.sqrt(question.size)
+        unit = n * (bound / question.radius) ** 2
+        above = answer[np.triu_indices(question.size, 1)] * (diagonal / off_diagonal)
+        return np.append(np.diag(answer), above) * unit, diagonal
+    if isinstance(question, GradientSizes):
+        return answer * lattice(n, question.noise_level, question.noise_level).bound, noise.scales[0]
     if isinstance(question, VarianceReducedSteps):
         scale = question.noise_multiplier * question.sampling.sensitivity
         reach = math.sqrt(np.sum(question.smoothness * (question.start - question.snapshot) ** 2))

@@ -13,7 +13,10 @@ from dpcd.solvers import (
     DPSCD,
     DPSGD,
     DPSVRG,
+    Auto,
+    DPBlockCD,
     DPFrankWolfe,
+    DPNewton,
     GaussianSmoothness,
     LaplaceSmoothness,
     ObjectivePerturbation,
@@ -39,6 +42,12 @@ SOLVERS = [
     Screened(DPCD(n_passes=2), n_kept=1),
     OutputPerturbation(strength=0.3),
     ObjectivePerturbation(strength=1.0, row_bound=0.7),
+    DPNewton(),
+    DPNewton(n_steps=3),
+    DPBlockCD(),
+    DPBlockCD(n_steps=5),
+    Auto(),
+    Screened(Auto(), n_kept=2),
 ]
 BUDGET = PrivacyBudget(2.0, 1e-4)
 
@@ -103,6 +112,31 @@ def test_learnt_ranges_replay(smoothness, rng):
     check_books(recorder.tape, recorder, noise.drawn)
     neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), BUDGET, noise)
     assert np.array_equal(run(neighbour, DPCD(n_passes=2), LOSSES[0], L2(0.1), smoothness, None), weights)
+    check_sensitivity(recorder.tape, recorder._columns, neighbour._columns)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [DPNewton(), DPNewton(n_steps=3), DPBlockCD(), DPBlockCD(n_steps=5), Screened(Auto(), n_kept=2)],
+    ids=lambda solver: f"{type(solver).__name__}-{getattr(solver, 'n_steps', None)}",
+)
+@pytest.mark.parametrize("loss", LOSSES, ids=name)
+def test_whole_records_replay_where_there_is_enough_to_see(solver, loss, rng):
+    """Sixty records are too few for solvers that set clips from what they see of the gradients."""
+    (X, y), (other_X, other_y) = neighbours(loss, rng, n=1500)
+    noise = KeepingNoise(SeededNoise(np.random.default_rng(2)))
+    recorder = RecordingCurator(Columns.copy_of(X, y, True), BUDGET, noise)
+    penalty = PENALTIES[2]
+    smoothness = loss.curvature * np.mean(X**2, axis=0)
+    weights = run(recorder, solver, loss, penalty, smoothness, None)
+    asked = {type(mechanism).__name__ for mechanism, _ in recorder.tape}
+    assert {"MomentMatrix", "GradientSizes", "JointGradient"} <= asked
+    assert weights.any()
+    assert recorder.spent.mu_squared <= BUDGET.gaussian_room()
+    check_books(recorder.tape, recorder, noise.drawn)
+    neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), BUDGET, noise)
+    assert np.array_equal(run(neighbour, solver, loss, penalty, smoothness, None), weights)
+    assert neighbour.finished, "the neighbour is asked fewer questions"
     check_sensitivity(recorder.tape, recorder._columns, neighbour._columns)
 
 

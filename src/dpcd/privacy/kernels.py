@@ -147,13 +147,13 @@ def stochastic_descent(  # type: ignore[no-untyped-def]
 
 
 @register_jitable
-def add_gradients(  # type: ignore[no-untyped-def]
-    rows, norms, target, loss, lattice, members, weights, anchor, anchored, clip, sums
+def add_changes(  # type: ignore[no-untyped-def]
+    rows, norms, target, loss, lattice, members, weights, anchor, clip, sums
 ):
-    """Add the gradients ℓ'·x of some records or, if `anchored`, what these differ by from those at `anchor`.
+    """Add what the gradients ℓ'·x of some records differ by from those at `anchor`.
 
-    Both are a number times the record's row. Each is scaled down to norm at most `clip` and rounded to lattice units
-    entry by entry, as in `stochastic_descent`.
+    The difference is a number times the record's row. It is scaled down to norm at most `clip` and rounded to lattice
+    units entry by entry, as in `stochastic_descent`.
     """
     for position in range(members.shape[0]):
         i = members[position]
@@ -161,9 +161,7 @@ def add_gradients(  # type: ignore[no-untyped-def]
         for j in range(sums.shape[0]):
             z += rows[i, j] * weights[j]
             z_anchor += rows[i, j] * anchor[j]
-        slope = derivative(loss, target[i], z)
-        if anchored:
-            slope -= derivative(loss, target[i], z_anchor)
+        slope = derivative(loss, target[i], z) - derivative(loss, target[i], z_anchor)
         norm = norms[i]
         length = abs(slope) * norm
         # NaN satisfies neither comparison and contributes nothing; nor does a row of zeros.
@@ -174,14 +172,6 @@ def add_gradients(  # type: ignore[no-untyped-def]
             factor = lattice.bound / norm if slope > 0.0 else -lattice.bound / norm
         for j in range(sums.shape[0]):
             sums[j] += encode(lattice, factor, rows[i, j])
-
-
-def gradient_sums(rows, norms, target, loss, lattice, weights, clip):  # type: ignore[no-untyped-def]
-    """Sum of all records' gradients, each clipped, in lattice units."""
-    sums = np.zeros(weights.shape[0], dtype=np.int64)
-    everyone = np.arange(rows.shape[0])
-    add_gradients(rows, norms, target, loss, lattice, everyone, weights, weights, False, clip, sums)
-    return sums
 
 
 def variance_reduced_descent(  # type: ignore[no-untyped-def]
@@ -222,7 +212,7 @@ def variance_reduced_descent(  # type: ignore[no-untyped-def]
         sums[:] = 0
         if ordinary:
             batch = members[starts[k] : starts[k + 1]]
-            add_gradients(rows, norms, target, loss, lattice, batch, weights, snapshot, True, limit, sums)
+            add_changes(rows, norms, target, loss, lattice, batch, weights, snapshot, limit, sums)
         unit = limit / (lattice.bound * batch_size) if ordinary else 0.0
         for j in range(n_columns):
             value = weights[j] - step * (gradient[j] + (sums[j] + noise[k, j]) * unit)

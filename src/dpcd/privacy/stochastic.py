@@ -18,7 +18,6 @@ from dpcd.privacy.kernels import Lattice
 from dpcd.privacy.mechanisms import Columns, Floats, check_loss, check_multipliers, frozen, lattice
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.sampling import FixedSize, Sampling
-from dpcd.privacy.statement import REPLACE_ONE
 
 
 def _check_ordinary(name: str, value: float) -> None:
@@ -159,76 +158,6 @@ class GradientSteps(_OnBatches):
 
 
 @dataclass(frozen=True, eq=False)
-class FullGradient:
-    """The mean over all records of the clipped gradient at one point: DP-SVRG's snapshot.
-
-    Parameters
-    ----------
-    loss, positive_class
-        As in `CoordinateUpdates`.
-    columns
-        Columns that take part; others are as good as absent.
-    clip
-        Largest l2 norm of a record's gradient.
-    noise_multiplier
-        Noise over the sensitivity of the sum.
-    point
-        Where, one weight for each of `columns`.
-    n_columns
-        Number of columns of the data.
-
-    Notes
-    -----
-    Privacy. A record adds a vector of integers of norm at most B + √p, by the argument of `GradientSteps`: replacing it
-    moves the sum by at most 2(B + √p). The noise is discrete Gaussian of scale z times that in every entry.
-    """
-
-    loss: Loss
-    columns: NDArray[np.int64]
-    clip: float
-    noise_multiplier: float
-    point: Floats
-    n_columns: int
-    positive_class: int | None = None
-
-    description = "full gradient"
-    relation = REPLACE_ONE
-    count = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
-        object.__setattr__(self, "columns", frozen(self.columns, np.int64))
-        object.__setattr__(self, "point", frozen(self.point, np.float64))
-        check_multipliers(self.noise_multiplier)
-        check_loss(self.loss)
-        _check_ordinary("clip", self.clip)
-        _check_columns(self.columns, self.n_columns, self.point)
-
-    @property
-    def noise_multipliers(self) -> tuple[float, float]:
-        """The one noise multiplier, twice."""
-        return self.noise_multiplier, self.noise_multiplier
-
-    @property
-    def cost(self) -> PrivacyCost:
-        """One Gaussian release, with noise in every entry."""
-        return PrivacyCost.gaussian(self.noise_multiplier, draws=len(self.columns))
-
-    def run(self, data: Columns, noise: NoiseSource) -> Floats:
-        """Return the noisy mean of the gradients."""
-        _check_shape(data, data.n_records, self.n_columns)
-        scale = 2.0 * self.noise_multiplier
-        encoder = lattice(data.n_records, scale, scale)
-        width = len(self.columns)
-        draws = noise.gaussian(scale * (encoder.bound + math.sqrt(width)), width)
-        rows, norms = data.bounded_rows(columns=self.columns)
-        target = data.signed_target(self.positive_class)
-        kernel = compiled(kernels.gradient_sums, type(self.loss), Lattice)
-        sums = kernel(rows, norms, target, self.loss, encoder, self.point.copy(), self.clip)
-        return (sums + draws) * (self.clip / (encoder.bound * data.n_records))  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, eq=False)
 class VarianceReducedSteps(_OnBatches):
     """An inner loop of DP-SVRG: steps along a released gradient, corrected by batches for the way gone since.
 
@@ -242,7 +171,7 @@ class VarianceReducedSteps(_OnBatches):
     sampling, count, step, noise_multiplier
         As in `GradientSteps`.
     columns, n_columns
-        As in `FullGradient`.
+        Columns that take part, the others being as good as absent, and the number of all columns of the data.
     snapshot, gradient
         v and g.
     start

@@ -11,8 +11,9 @@ from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator, PrivacyBudget
 from dpcd.privacy.accounting import PrivacyCost
+from dpcd.privacy.joint import JointGradient, View
 from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
-from dpcd.privacy.stochastic import FullGradient, VarianceReducedSteps
+from dpcd.privacy.stochastic import VarianceReducedSteps
 from dpcd.solvers.problem import Problem, Solution, rehearse
 
 # Clips in units of what is typical: few records are cut, and those that are had most of the leverage.
@@ -53,7 +54,8 @@ class DPSVRG:
 
     Notes
     -----
-    Privacy. Everything goes through `FullGradient` and `VarianceReducedSteps` in `dpcd.privacy.stochastic`.
+    Privacy. Everything goes through `dpcd.privacy.joint.JointGradient` and
+    `dpcd.privacy.stochastic.VarianceReducedSteps`.
     """
 
     n_loops: int = 5
@@ -84,7 +86,7 @@ class DPSVRG:
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if a loss or penalty does not compile; everything separable will do."""
         columns, zeros, ones = np.arange(2), np.zeros(2), np.ones(2)
-        rehearse(FullGradient(loss, columns, 1.0, 0.0, zeros, 2))
+        rehearse(JointGradient(View(columns, ones, zeros, loss), 0.0, clip=1.0))
         batches = FixedSize(2, 2)
         rehearse(
             VarianceReducedSteps(
@@ -138,10 +140,8 @@ class DPSVRG:
         path = []
         for _ in range(self.n_loops):
             snapshot = weights[columns]
-            at_snapshot = FullGradient(
-                problem.loss, columns, clip, for_gradients, snapshot, n_columns, problem.positive_class
-            )
-            gradient = curator.release(at_snapshot)
+            records = View(columns, np.ones(len(columns)), weights, problem.loss, problem.positive_class)
+            gradient = curator.release(JointGradient(records, for_gradients, clip=clip))
             steps = VarianceReducedSteps(
                 problem.loss,
                 problem.penalty,

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpcd import solvers
 from dpcd.experiments.settings import Instance
 from dpcd.privacy import noise_multiplier
 from dpcd.solvers import (
@@ -24,7 +23,12 @@ from dpcd.solvers import (
     DPSCD,
     DPSGD,
     DPSVRG,
+    AdaSSP,
+    Auto,
+    BoostedAdaSSP,
+    DPBlockCD,
     DPFrankWolfe,
+    DPNewton,
     ObjectivePerturbation,
     OutputPerturbation,
     Screened,
@@ -73,18 +77,8 @@ def applicable(method: Method, problem: Instance, epsilon: float) -> list[Settin
     return settings
 
 
-def _alone(name: str) -> Settings:
-    """A solver of the library as it comes."""
-
-    def settings(problem: Instance, epsilon: float) -> list[Setting]:
-        solver = getattr(solvers, name, None)
-        return [] if solver is None else [Setting(solver(), epsilon)]
-
-    return settings
-
-
 def _grid(make: Callable[..., Solver], /, **choices: tuple[Any, ...]) -> Settings:
-    """All combinations of the given parameters of a solver."""
+    """All combinations of the given parameters of a solver; given none, the solver as it comes."""
 
     def settings(problem: Instance, epsilon: float) -> list[Setting]:
         combinations = product(*choices.values())
@@ -110,10 +104,9 @@ def _coordinate_descent(problem: Instance, epsilon: float) -> list[Setting]:
 # Parts of the records in a batch, with the numbers of passes and the steps that suit it.
 _BATCHES: tuple[tuple[float, int, tuple[float, ...]], ...] = (
     (1 / 256, 4, (0.01, 0.03, 0.1, 0.3)),
-    (1 / 32, 10, (0.01, 0.03, 0.1, 0.3, 1.0)),
-    (1 / 32, 60, (0.01, 0.03, 0.1, 0.3)),
+    (1 / 32, 10, (0.03, 0.1, 0.3, 1.0)),
+    (1 / 32, 60, (0.01, 0.03, 0.1)),
     (1 / 8, 30, (0.03, 0.1, 0.3, 1.0)),
-    (1.0, 10, (0.3, 1.0)),
 )
 
 
@@ -136,7 +129,7 @@ def _gradient_descent(problem: Instance, epsilon: float) -> list[Setting]:
                 ),
                 allowed,
             )
-            for step, clip in product(steps, (0.4, 1.0))
+            for step, clip in product(steps, (0.4, 1.0, 3.0))
         ]
     return found
 
@@ -191,7 +184,7 @@ def _variance_reduced(problem: Instance, epsilon: float) -> list[Setting]:
             DPSVRG(n_loops=loops, step_size=step, clip=clip * typical, global_smoothness=problem.global_smoothness),
             epsilon,
         )
-        for loops, step, clip in product((2, 5), (0.1, 0.3, 1.0), (0.4, 1.0))
+        for loops, step, clip in product((2, 5), (0.1, 0.3, 1.0), (0.4, 1.0, 3.0))
     ]
 
 
@@ -201,7 +194,7 @@ def _dual_descent(problem: Instance, epsilon: float) -> list[Setting]:
 
 def _greedy(problem: Instance, epsilon: float) -> list[Setting]:
     typical = _slope(problem) * float(np.sqrt(problem.smoothness.sum() / problem.loss.curvature))
-    return _grid(DPGCD, n_updates=(5, 15, 50), clip=(typical, 2.5 * typical))(problem, epsilon)
+    return _grid(DPGCD, n_updates=(5, 20, 100), clip=(typical, 2.5 * typical))(problem, epsilon)
 
 
 def _frank_wolfe(problem: Instance, epsilon: float) -> list[Setting]:
@@ -215,30 +208,30 @@ def _screened(problem: Instance, epsilon: float) -> list[Setting]:
 
 
 METHODS = (
-    Method("auto", _alone("Auto")),
-    Method("proximal Newton", _alone("DPNewton")),
-    Method("one-block DP-CD", _alone("DPBlockCD")),
-    Method("DP-CD", _alone("DPCD")),
+    Method("auto", _grid(Auto)),
+    Method("proximal Newton", _grid(DPNewton)),
+    Method("one-block DP-CD", _grid(DPBlockCD)),
+    Method("DP-CD", _grid(DPCD)),
     Method("DP-CD, tuned", _coordinate_descent, tuned=True),
     Method("DP-SGD", _small_batches),
     Method("DP-SGD, tuned", _gradient_descent, tuned=True),
     Method("DP-SVRG, tuned", _variance_reduced, tuned=True),
     Method("DP-SCD, tuned", _dual_descent, tuned=True),
-    Method("screen and refine", _alone("Screened")),
+    Method("screen and refine", _grid(Screened)),
     Method("screen and refine, tuned", _screened, tuned=True),
-    Method("DP-GCD", _alone("DPGCD")),
+    Method("DP-GCD", _grid(DPGCD)),
     Method("DP-GCD, tuned", _greedy, tuned=True),
-    Method("DP-Frank–Wolfe", _alone("DPFrankWolfe")),
+    Method("DP-Frank–Wolfe", _grid(DPFrankWolfe)),
     Method("DP-Frank–Wolfe, tuned", _frank_wolfe, tuned=True),
-    Method("AdaSSP", _alone("AdaSSP")),
-    Method("boosted AdaSSP", _alone("BoostedAdaSSP")),
-    Method("objective perturbation", _alone("ObjectivePerturbation")),
+    Method("AdaSSP", _grid(AdaSSP)),
+    Method("boosted AdaSSP", _grid(BoostedAdaSSP)),
+    Method("objective perturbation", _grid(ObjectivePerturbation)),
     Method(
         "objective perturbation, tuned",
         _grid(ObjectivePerturbation, strength=(None, 1e-2, 0.1), row_bound=(None, 0.7)),
         tuned=True,
     ),
-    Method("output perturbation", _alone("OutputPerturbation")),
+    Method("output perturbation", _grid(OutputPerturbation)),
     Method(
         "output perturbation, tuned",
         _grid(OutputPerturbation, strength=(None, 0.03, 0.3), row_bound=(None, 0.7)),

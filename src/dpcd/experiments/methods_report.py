@@ -54,6 +54,10 @@ def _draw(axes: Any, rows: Sequence[Row], title: str) -> None:
     axes.set(xscale="log", yscale="log", ylim=(lowest / 1.6, 1.15 * _TOP), title=title, xlabel="privacy budget ε")
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.minorticks_off()
+    if lowest > 0.05:
+        # Within so little more than a decade powers of ten would label one tick.
+        ticks = [tick for tick in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0) if tick >= lowest / 1.6]
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.grid(alpha=0.25, linewidth=0.5)
 
 

@@ -54,3 +54,56 @@ def partial_sums(X, y, loss, bound, columns, clip, weights):
                 total += encode(loss.derivative(y[i], z) * X[i, j], bound / clip[j], bound)
         totals.append(total)
     return totals
+
+
+def _views(X, y, loss, view):
+    """Each record as a `View` shows it: its row T·x, that row's norm or 0 where it is not ordinary, and the loss."""
+    for x, target in zip(X[:, view.columns], y, strict=True):
+        if view.transform.ndim == 1:
+            row = (view.transform * x).tolist()
+        else:
+            # A zero in T hides what a column holds, but in the first column.
+            used = [[a for a in range(len(x)) if a == 0 or line[a] != 0.0] for line in view.transform]
+            row = [float(sum(line[a] * x[a] for a in some)) for line, some in zip(view.transform, used, strict=True)]
+        total = sum(r * r for r in row)
+        norm = math.sqrt(total) if total >= 0.0 else math.nan
+        z = float(sum(w * v for w, v in zip(view.weights[view.columns], x, strict=True) if w))
+        rise = loss.derivative(target, z + 1e-3) - loss.derivative(target, z - 1e-3)
+        share = rise / np.float64(2e-3 * loss.curvature)
+        share = 0.0 if math.isnan(share) else min(max(float(share), 0.0), 1.0)
+        yield row, norm if 1e-150 < norm < 1e150 else 0.0, float(loss.derivative(target, z)), share
+
+
+def joint_gradient(X, y, loss, view, clip, bound):
+    """Sum over the records of slope·row, shortened to `clip`, in units of clip/bound."""
+    totals = [0] * len(view.transform)
+    for row, norm, slope, _ in _views(X, y, loss, view):
+        length = abs(slope) * norm
+        if norm == 0.0 or math.isnan(length):
+            continue
+        factor = math.copysign(bound / norm, slope) if length > clip else slope * (1.0 / (clip / bound))
+        totals = [total + encode(entry, factor, bound) for total, entry in zip(totals, row, strict=True)]
+    return totals
+
+
+def moment_matrix(X, y, loss, view, radius, weighted, bound):
+    """Sum over the records of a·r·rᵀ, rows shortened to `radius`, in Python's integers."""
+    size = len(view.transform)
+    totals = [[0] * size for _ in range(size)]
+    for row, norm, _, share in _views(X, y, loss, view):
+        if norm == 0.0:
+            continue
+        factor = math.sqrt(share if weighted else 1.0) * (bound / max(norm, radius))
+        q = [encode(entry, factor, bound) for entry in row]
+        totals = [[totals[j][k] + q[j] * q[k] for k in range(size)] for j in range(size)]
+    return totals
+
+
+def gradient_sizes(X, y, loss, view, per_octave, smallest, largest):
+    """How many |slope|·norm lie between the buckets' ends, by comparing with each of them."""
+    edges = [2.0 ** (smallest + k / per_octave) for k in range(1, per_octave * (largest - smallest))]
+    counts = [0] * (len(edges) + 1)
+    for _, norm, slope, _ in _views(X, y, loss, view):
+        if abs(slope) * norm > 0.0:
+            counts[sum(abs(slope) * norm >= edge for edge in edges)] += 1
+    return counts

@@ -97,7 +97,7 @@ def _coordinate_descent(problem: Instance, epsilon: float) -> list[Setting]:
     typical = _slope(problem) * np.sqrt(problem.smoothness.sum() / problem.loss.curvature)
     return [
         Setting(DPCD(n_passes=passes, step_size=step, clip=float(clip * typical)), epsilon)
-        for passes, step, clip in product((2, 5, 15, 50), (0.1, 0.3, 1.0), (0.7, 1.5, 3.0, 6.0))
+        for passes, step, clip in product((2, 5, 15, 50), (0.1, 0.3, 1.0, 2.0), (0.7, 1.5, 3.0, 6.0))
     ]
 
 

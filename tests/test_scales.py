@@ -8,9 +8,14 @@ import pytest
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
-from dpcd.solvers.scales import Declared, _range, prepare
+from dpcd.solvers.scales import Declared, prepare
+from dpcd.solvers.scales import _range as range_at
 
 SQUARED = Squared()
+
+
+def _range(counts, noise, level):
+    return range_at(counts, noise, level, level)
 
 
 def curator_of(X, y, epsilon=1.0, seed=0, intercept=False):
@@ -79,15 +84,45 @@ def test_public_bounds_center_only_with_an_intercept_and_unknown_smoothness(rng)
     X, y = 10.0 + rng.random((5000, 2)), 100.0 + rng.random(5000)
     declared = Declared((np.full(2, 9.0), np.full(2, 13.0)), (90.0, 120.0), GaussianSmoothness())
     learnt, curator = learn(X, y, declared=declared, intercept=True)
-    assert learnt.center.tolist() == [11.0, 11.0]
+    assert learnt.features.center.tolist() == [11.0, 11.0]
     assert learnt.target_center == 105.0
     np.testing.assert_allclose(curator._columns.features[:, :2], X - 11.0)
     assert learnt.smoothness[2] == 1.0
     learnt, _ = learn(X, y, declared=declared, intercept=False)
-    assert learnt.center.tolist() == [0.0, 0.0]
+    assert learnt.features.center.tolist() == [0.0, 0.0]
     assert learnt.target_center == 0.0
     known = Declared(declared.feature_bounds, None, np.ones(2))
-    assert learn(X, y, Logistic(), declared=known, intercept=True)[0].center.tolist() == [0.0, 0.0]
+    assert learn(X, y, Logistic(), declared=known, intercept=True)[0].features.center.tolist() == [0.0, 0.0]
+
+
+def test_centers_are_learnt_with_an_intercept_only(rng):
+    n, offsets = 20_000, np.array([0.0, 3.0, -300.0])
+    X, y = offsets + rng.normal(size=(n, 3)), 50.0 + rng.normal(size=n)
+    learnt, curator = learn(X, y, intercept=True, needs_slope=False)
+    assert [release.description.split()[0] for release in curator.releases] == [
+        "histograms",
+        "means",
+        "histograms",
+        "second",
+    ]
+    # A mean is off by its noise, which is in proportion to the range it was clipped to.
+    assert np.all(np.abs(learnt.features.center - offsets) < [0.2, 0.5, 20.0])
+    assert abs(learnt.target_center - 50.0) < 5.0
+    assert learnt.smoothness[2] < 1000.0, "the column is far smaller around its centre"
+    clipped = np.clip(X, learnt.features.lower, learnt.features.upper) - learnt.features.center
+    assert np.array_equal(curator._columns.features[:, :3], clipped)
+    without, curator = learn(X, y, intercept=False, needs_slope=False)
+    assert not without.features.center.any()
+    assert len(curator.releases) == 2
+
+
+def test_uncertainty_is_the_noise_in_the_smoothness(rng):
+    X, y = rng.normal(size=(20_000, 2)) * [1.0, 1e-3], rng.normal(size=20_000)
+    bounds = Declared((np.full(2, -8.0), np.full(2, 8.0)), None, GaussianSmoothness())
+    learnt, curator = learn(X, y, Logistic(), declared=bounds)
+    noise = 64.0 * curator.releases[0].smallest_noise_multiplier * math.sqrt(2.0) / 20_000
+    np.testing.assert_allclose(learnt.uncertainty * 4.0 * learnt.smoothness, noise)
+    assert learnt.uncertainty[0] < 0.2 < learnt.uncertainty[1] <= 1.0
 
 
 @pytest.mark.parametrize("smoothness", [GaussianSmoothness(), LaplaceSmoothness(0.1)])
@@ -127,9 +162,16 @@ def test_ranges_of_histograms():
     assert _range(exact, 0.0, 1e-6) == 2.0**11
 
 
+def test_a_flag_is_seen_earlier_than_other_values():
+    flags, others = np.zeros(121), np.zeros(121)
+    flags[60], others[61] = 4.0, 4.0
+    assert range_at(flags, 1.0, 1e-6, 1e-3) == 2.0
+    assert range_at(others, 1.0, 1e-6, 1e-3) == 0.0
+
+
 def test_noise_alone_is_rarely_taken_for_a_column(rng):
     counts = rng.normal(size=(2000, 121))
-    false = sum(_range(row, 1.0, 0.1 / (4 * 121)) > 0.0 for row in counts)
+    false = sum(range_at(row, 1.0, 0.05 / (4 * 121), 0.05) > 0.0 for row in counts)
     # A tenth at most by design; the union bound makes it less.
     assert false < 200
 

@@ -143,7 +143,8 @@ def _private_smoothness(curator: Curator, data: Instance) -> Floats:
     ranges = np.sqrt(2.0) * 2.0 * data.largest
     learn = LaplaceSmoothness(_SMOOTHNESS_SHARE)
     columns = np.arange(len(ranges))
-    return data.loss.curvature * learn.second_moments(curator, columns, ranges, None, curator.gaussian_room)
+    moments, _ = learn.second_moments(curator, columns, ranges, None, curator.gaussian_room)
+    return data.loss.curvature * moments
 
 
 def gradient_descent(unit: Unit, steps: Floats, clips: Floats, seed: int, epsilon: float | None = None) -> Floats:

@@ -130,16 +130,21 @@ class PrivacyStatement:
             f"  noise        {self.noise}",
             "  released                                  times   noise multiplier     share of μ²",
         ]
+        alike: dict[str, list[Release]] = {}
         for release in self.releases:
-            low, high = release.smallest_noise_multiplier, release.largest_noise_multiplier
+            alike.setdefault(release.description, []).append(release)
+        for description, releases in alike.items():
+            low = min(release.smallest_noise_multiplier for release in releases)
+            high = max(release.largest_noise_multiplier for release in releases)
             multiplier = f"{low:.4g}" if low == high else f"{low:.4g} – {high:.4g}"
-            if release.cost.renyi:
+            if releases[0].cost.renyi:
                 share = "Rényi curve"
             elif math.isfinite(total):
-                share = f"{release.cost.mu_squared / total:.1%}"
+                share = f"{sum(release.cost.mu_squared for release in releases) / total:.1%}"
             else:
                 share = "–"
-            lines.append(f"    {release.description:<36} {release.count:>8}   {multiplier:<18} {share:>13}")
+            count = sum(release.count for release in releases)
+            lines.append(f"    {description:<36} {count:>8}   {multiplier:<18} {share:>13}")
         if not self.releases:
             lines.append("    nothing")
         lines.append("  taken as public")

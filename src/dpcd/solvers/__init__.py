@@ -13,6 +13,7 @@ from dpcd.solvers.scales import GaussianSmoothness, LaplaceSmoothness
 from dpcd.solvers.scd import DPSCD
 from dpcd.solvers.screening import Screened
 from dpcd.solvers.sgd import DPSGD
+from dpcd.solvers.statistics import AdaSSP, BoostedAdaSSP
 from dpcd.solvers.svrg import DPSVRG
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "DPSCD",
     "DPSGD",
     "DPSVRG",
+    "AdaSSP",
     "Auto",
+    "BoostedAdaSSP",
     "DPBlockCD",
     "DPFrankWolfe",
     "DPNewton",

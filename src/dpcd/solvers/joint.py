@@ -84,6 +84,11 @@ class Scaled:
         """Whether ε is infinite."""
         return math.isinf(self.mu)
 
+    @property
+    def radius(self) -> float:
+        """Norm beyond which rows of columns with second moment 1 are shortened."""
+        return (_NOISELESS_RADIUS if self.noiseless else _RADIUS) * math.sqrt(self.size)
+
     def multiplier(self, share: float) -> float:
         """Noise multiplier of a Gaussian release that costs this share of μ²."""
         # A hair more noise than the share asks for, so that shares that add up to 1 fit whatever the rounding.
@@ -122,9 +127,17 @@ class Scaled:
             path.append(self.weights(point))
             if np.max(np.abs(point - before)) <= 1e-12 * np.max(np.abs(point)):
                 break
-        return Solution(
-            path[-1], len(path), np.array(path), quadratic=self.quadratic(hessian, linear, moments.matrix, 0.0, 0.0)
-        )
+        return Solution(path[-1], len(path), np.array(path), quadratic=self._exact_quadratic(moments, point))
+
+    def _exact_quadratic(self, moments: Moments, point: Floats) -> Quadratic:
+        """The model at a point without noise, whose Hessian is the objective's own."""
+        weighted = MomentMatrix(self.view(moments.whitening, point), 0.0, radius=moments.radius, weighted=True)
+        back = np.linalg.inv(moments.whitening)
+        seen = back @ self.curator.release(weighted) @ back.T + 1e-12 * np.eye(self.size)
+        hessian = self.problem.loss.curvature * seen
+        gradient, _ = self.gradient(moments.whitening, point, math.inf, 1.0)
+        _, squared_size = self.sizes(moments.whitening, point, 1.0).level or (0.0, 0.0)
+        return self.quadratic(hessian, hessian @ point - gradient, moments.matrix, 0.0, squared_size)
 
     def clips(self, later: tuple[int, ...]) -> Clips:
         """Clips from sizes that are released at the first step, and again at some later ones if that is worth it."""
@@ -149,7 +162,7 @@ class Scaled:
 
     def moments(self, share: float, rounds: int) -> Moments:
         """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""
-        size, radius = self.size, (_NOISELESS_RADIUS if self.noiseless else _RADIUS) * math.sqrt(self.size)
+        size, radius = self.size, self.radius
         whitening = np.eye(size)
         for _ in range(rounds):
             mechanism = MomentMatrix(

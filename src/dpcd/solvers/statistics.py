@@ -1,0 +1,182 @@
+"""Sufficient statistics: least squares from a noisy XᵀX and a noisy Xᵀy, once or boosted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpcd.losses import Loss, Squared
+from dpcd.penalties import Penalty
+from dpcd.privacy import Curator
+from dpcd.privacy.joint import MomentMatrix
+from dpcd.solvers.joint import Scaled, check_whole_records
+from dpcd.solvers.problem import Floats, Problem, Solution
+
+# A shortened row biases what has no second look, so rows are left longer than elsewhere where there are few columns:
+# normal ones of p columns are rarely longer than √p + 2.5.
+_TAIL = 2.5
+# Eigenvalues are raised to so many times the largest one that noise alone would have.
+_RAISED = 0.8
+# Clips are at least twice the mean size of y·x, so that noise in Xᵀy is longer than Xᵀy itself below so many records of
+# budget for each column.
+_RECORDS_PER_COLUMN = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class AdaSSP:
+    """Least squares from one noisy XᵀX and one noisy Xᵀy, with a ridge that adapts to the noise (Wang 2018).
+
+    Noise can make XᵀX nearly singular. The ridge is what lifts its smallest eigenvalue to the level of the noise: none
+    where the data are plenty, and much where they are not. Wang releases the smallest eigenvalue for a third of the
+    budget. Here it is read off the noisy matrix, which is the one to be inverted, costs nothing and leaves more for
+    the statistics. Columns are scaled to second moment 1 before rows are shortened, and the penalty is part of the
+    minimisation, by coordinate descent on the noisy quadratic.
+
+    Parameters
+    ----------
+    moments
+        Share of the budget for XᵀX; most of the rest is for Xᵀy.
+
+    Notes
+    -----
+    Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian; the ridge is post-processing.
+
+    Biased by the ridge, by rows that were shortened in XᵀX and by clipped y·x: the error does not vanish with the noise
+    where tails are heavy. At ε = ∞ all three are gone.
+    """
+
+    moments: float = 0.6
+
+    def __post_init__(self) -> None:
+        _check_share(self.moments)
+
+    @property
+    def needs_slope(self) -> bool:
+        """Clips are set from a release of its own."""
+        return False
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """All releases are Gaussian."""
+        return None
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if the loss is not the squared one, or the penalty does not compile."""
+        _check_squared(loss, penalty, "AdaSSP")
+
+    def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
+        """Spend one of `parts` equal parts of what is left."""
+        return _boosted(Scaled.of(curator, problem, parts), self.moments, n_rounds=1)
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedAdaSSP:
+    """`AdaSSP` on the residuals of the rounds before, several times over (Tang et al. 2023).
+
+    XᵀX is released once. Residuals get smaller from round to round and with them the clip and the noise, and each round
+    corrects what the ridge of the one before it has shrunk. With a penalty, a round minimises the quadratic around the
+    weights found so far plus the penalty of all of the weights.
+
+    Parameters
+    ----------
+    n_rounds
+        How many Xᵀ(y − Xw) are released, with equal shares of the budget.
+    moments
+        Share of the budget for XᵀX.
+
+    Notes
+    -----
+    Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian; the ridge is post-processing.
+    """
+
+    n_rounds: int = 3
+    moments: float = 0.35
+
+    def __post_init__(self) -> None:
+        if self.n_rounds < 1 or self.n_rounds != int(self.n_rounds):
+            raise ValueError(f"n_rounds must be a whole number of at least 1, got {self.n_rounds!r}")
+        _check_share(self.moments)
+
+    @property
+    def needs_slope(self) -> bool:
+        """Clips are set from a release of its own."""
+        return False
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """All releases are Gaussian."""
+        return None
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if the loss is not the squared one, or the penalty does not compile."""
+        _check_squared(loss, penalty, "BoostedAdaSSP")
+
+    def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
+        """Spend one of `parts` equal parts of what is left."""
+        return _boosted(Scaled.of(curator, problem, parts), self.moments, self.n_rounds)
+
+
+def _check_share(share: float) -> None:
+    if not 0.0 < share < 0.9:
+        raise ValueError(f"moments must be a share between 0 and .9, got {share!r}")
+
+
+def _check_squared(loss: Loss, penalty: Penalty, name: str) -> None:
+    if not isinstance(loss, Squared):
+        raise ValueError(
+            f"{name} works from XᵀX and Xᵀy, which hold all there is to know for the squared loss only, and this is "
+            f"{type(loss).__name__}: use Squared(), or another solver such as DPNewton()"
+        )
+    check_whole_records(loss, penalty)
+
+
+def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
+    """Fit residuals in so many rounds, with this share of the budget for the second moments."""
+    if scaled.size == 0:
+        return scaled.zero_model()
+    if scaled.noiseless:
+        # The ridge is zero then, and rounds may go on until nothing is left to fit.
+        return scaled.without_noise()
+    if scaled.records * math.sqrt(1.0 - share) <= _RECORDS_PER_COLUMN * scaled.size:
+        return scaled.zero_model()
+    clips = scaled.clips(tuple(t for t in (1, 2, 4, 8) if t < n_rounds))
+    upright, point = np.eye(scaled.size), np.zeros(scaled.size)
+    clip = clips.at(0, upright, point)
+    if clip is None:
+        return scaled.zero_model()
+    hessian, doubt = _ridged_moments(scaled, share)
+    path = []
+    for t in range(n_rounds):
+        clip = clip if t == 0 else clips.at(t, upright, point)
+        assert clip is not None, "sizes that were seen once stay known"
+        gradient, noise = scaled.gradient(upright, point, clip, (1.0 - share - clips.total) / n_rounds)
+        before, linear = point, hessian @ point - gradient
+        point = scaled.step(hessian, linear, before)
+        path.append(scaled.weights(point))
+    # The error of the linear term: noise of Xᵀ(y − Xw), that of XᵀX times the last move, and sampling.
+    moved = point - before
+    from_moments = 0.5 * doubt**2 * (moved @ moved * upright + np.outer(moved, moved))
+    sampling = clips.squared_size / (scaled.size * scaled.curator.n_records) * hessian
+    covariance = noise**2 * upright + from_moments + sampling
+    quadratic = scaled.quadratic(hessian, linear, covariance, 1.0, 0.0)
+    return Solution(path[-1], n_rounds, np.array(path), quadratic=quadratic)
+
+
+def _ridged_moments(scaled: Scaled, share: float) -> tuple[Floats, float]:
+    """XᵀX/n of scaled columns with the ridge that it needs, and the noise on its diagonal."""
+    size = scaled.size
+    radius = max(scaled.radius, math.sqrt(size) + _TAIL)
+    mechanism = MomentMatrix(scaled.view(np.eye(size), np.zeros(size)), scaled.multiplier(share), radius=radius)
+    noise = mechanism.noise_level(scaled.curator.n_records)
+    matrix = scaled.curator.release(mechanism)
+    # As in `Scaled.moments`: what is missing of a second moment of 1 was hidden by shortening long rows.
+    seen = np.diag(matrix) + 2.0 * scaled.problem.uncertainty_of(scaled.active)
+    matrix = matrix + np.diag(np.maximum(0.0, 1.0 - seen))
+    # The largest eigenvalue of a symmetric matrix of noise is about √(2p) times what it has on the diagonal.
+    level = _RAISED * noise * math.sqrt(2.0 * size)
+    ridge = max(0.0, level - float(np.linalg.eigvalsh(matrix)[0]))
+    return matrix + ridge * np.eye(size), noise

@@ -1,6 +1,8 @@
 """What is computed from a private quadratic: minima, paths, reweighting, constraints, confidence intervals."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,3 +211,17 @@ class TestConfidenceIntervals:
         solution = DPNewton().solve(curator, problem, 1, np.random.default_rng(0))
         assert solution.quadratic.minimize(problem.penalty) == pytest.approx(solution.weights, abs=1e-4)
         assert solution.quadratic.path([0.3])[0] == pytest.approx(of(X, y).minimize(L1(0.3)), abs=1e-4)
+
+
+def test_the_example_of_the_documentation():
+    text = (Path(__file__).parents[1] / "docs" / "postprocessing.md").read_text()
+    shown = {}
+    exec(re.search(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)[1], shown)
+    truth = np.array([1.0, 0.0, -0.5, 0.0, 0.2])
+    assert not shown["path"][0].any()
+    assert shown["path"][-1] == pytest.approx(truth, abs=0.1)
+    assert shown["sparse"] == pytest.approx(truth, abs=0.1)
+    assert np.array_equal(shown["sparse"] != 0.0, truth != 0.0)
+    assert np.all(shown["positive"] >= 0.0)
+    assert np.all(np.abs(shown["bounded"]) <= 0.3)
+    assert np.sum((shown["low"] < truth) & (truth < shown["high"])) >= 4

@@ -107,7 +107,7 @@ class Quadratic:
         scale = np.max(np.abs(self.linear[roots > 0.0]) / roots[roots > 0.0], initial=0.0)
         kernel: Any = compiled(_descend, type(penalty))
         gradient = self.hessian @ weights - self.linear
-        columns, count = self._columns, self._n_penalized(n_penalized)
+        columns, count = self._places, self._n_penalized(n_penalized)
         hessian = np.ascontiguousarray(self.hessian)
         kernel(hessian, gradient, weights, penalty, columns, count, tolerance * scale, max_passes)
         return weights
@@ -125,7 +125,7 @@ class Quadratic:
         # Penalised weights are held at zero, the others are free.
         weights = self.minimize(Box(0.0, 0.0), n_penalized)
         slopes = np.abs(self.hessian @ weights - self.linear)
-        return float(np.max(slopes[self._columns < self._n_penalized(n_penalized)], initial=0.0)) / l1_ratio
+        return float(np.max(slopes[self._places < self._n_penalized(n_penalized)], initial=0.0)) / l1_ratio
 
     def path(self, alphas: ArrayLike, l1_ratio: float = 1.0, n_penalized: int | None = None) -> Floats:
         """Weights for all of these strengths of the lasso or the elastic net, a row for each.
@@ -178,7 +178,7 @@ class Quadratic:
             raise ValueError(f"n_rounds must be a whole number of at least 1, got {n_rounds!r}")
         if smoothing is not None and not np.all(np.asarray(smoothing) > 0.0):
             raise ValueError(f"smoothing must be positive, got {smoothing!r}")
-        columns = self._columns
+        columns = self._places
         strengths = np.ones(int(columns[-1]) + 1)
         weights = self.minimize(WeightedL1(float(alpha), strengths), n_penalized)
         if smoothing is None:
@@ -245,7 +245,7 @@ class Quadratic:
             0 for weights, ``math.nan`` for what is not known.
         """
         values = np.asarray(values, dtype=np.float64)
-        columns = self._columns
+        columns = self._places
         if n_columns <= columns[-1]:
             raise ValueError(f"n_columns must be at least {columns[-1] + 1}, got {n_columns!r}")
         expanded = np.full((*values.shape[:-1], n_columns), fill)
@@ -253,9 +253,9 @@ class Quadratic:
         return expanded
 
     @property
-    def _columns(self) -> NDArray[np.int64]:
+    def _places(self) -> NDArray[np.int64]:
         return np.arange(len(self.linear)) if self.columns is None else self.columns
 
     def _n_penalized(self, n_penalized: int | None) -> int:
         told = self.n_penalized if n_penalized is None else n_penalized
-        return int(self._columns[-1]) + 1 if told is None else told
+        return int(self._places[-1]) + 1 if told is None else told

@@ -8,34 +8,39 @@ was spent on what.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcd.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Zero
-from dpcd.privacy import Account, Columns, Curator, Ledger, PrivacyBudget, PrivacyStatement, randomness
+from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.statement import library_version
-from dpcd.solvers import Auto, GaussianSmoothness, Problem, Solution
+from dpcd.solvers import Auto, Problem, Solution
 from dpcd.solvers.scales import Declared, prepare
+from dpcd.validation import (
+    BUDGET_DOC,
+    SPENDING_DOC,
+    check_parts,
+    check_two_dimensional,
+    checked_alpha,
+    checked_bounds,
+    checked_positive,
+    checked_ratio,
+    checked_smoothness,
+    checked_target_bounds,
+    opened_account,
+    validated_table,
+)
 
-_SHARED_DOC = """    epsilon : float, default=1.0
-        The privacy budget: smaller is more private. `math.inf` switches privacy off.
-    delta : float or None, default=None
-        Probability with which the guarantee may fail. None means 1/n².
-    feature_bounds : (lower, upper), mapping or None, default=None
-        Public bounds of the features, known without looking at the data: two numbers for all features, two arrays,
-        or, for data frames, a mapping from each name to (lower, upper). Values outside are clipped, so a wrong
-        bound costs accuracy and never privacy. None: ranges are learnt privately where they are needed.
-    {TARGET}
+_SHARED_DOC = (
+    BUDGET_DOC
+    + """    {TARGET}
     smoothness : array of shape (n_features,), object or None, default=None
         Public second moments of the features times the loss's curvature (M_j in the paper), or how to learn them:
         `GaussianSmoothness` (what None means) or `LaplaceSmoothness`, both in `dpcd.solvers`.
@@ -48,16 +53,9 @@ _SHARED_DOC = """    epsilon : float, default=1.0
         Whether predictions clip features to the ranges that the fit clipped them to, `feature_ranges_`. Few records
         lie beyond, too few for anything private to be learnt from them, and a line that continues there unchecked can
         be far off. False trusts it to.
-    random_state : int, RandomState, Generator or None, default=None
-        None: the noise comes from OpenDP's secure sampler and the fit is private. Anything else makes the fit
-        reproducible and **not private**, for experiments and tests.
-    ledger : str or None, default=None
-        ``"sqlite:///path.db"``: a file made by ``dpcd ledger create``, which remembers what was ever spent on a data
-        set. Whatever `clone`, searches, pipelines and other processes fit with it shares the same budget, and a fit
-        that the budget cannot cover raises `BudgetExceeded` before it reads anything. Seeded fits are refused.
-    dataset : str or None, default=None
-        Whose budget in the ledger is spent. Needed with `ledger`, and only then.
-
+"""
+    + SPENDING_DOC
+    + """
     Attributes
     ----------
     {COEF}
@@ -77,6 +75,7 @@ _SHARED_DOC = """    epsilon : float, default=1.0
         Number of features.
     feature_names_in_ : array
         Names of the features, if they were all strings."""
+)
 
 _REGRESSION_DOC = _SHARED_DOC.replace(
     "{TARGET}",
@@ -156,23 +155,7 @@ class _PrivateLinearModel(BaseEstimator):
                 f"{type(self).__name__}.fit takes X and y only; it does not support {', '.join(unsupported)}{hint}: "
                 f"leave it out"
             )
-        _check_two_dimensional(X)
-        # float32 stays as it is: the curator makes the one copy, in float64.
-        # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
-        with np.errstate(all="ignore"):
-            try:
-                X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **check)
-                if check.get("y_numeric"):
-                    y = np.asarray(y, dtype=np.float64)
-                    assert_all_finite(y, input_name="y")
-            except (OverflowError, ValueError) as error:
-                if isinstance(error, OverflowError) or "could not convert" in str(error):
-                    # The message would quote the value.
-                    raise ValueError("X and y must be numeric, and within the range of double precision") from None
-                raise
-        if X.shape[0] < 2:
-            raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
-        return X, y
+        return validated_table(self, X, y, **check)
 
     def _fit_private(self, X, target) -> None:
         """Spend the budget on the model, and say what was spent."""
@@ -211,12 +194,12 @@ class _PrivateLinearModel(BaseEstimator):
             self._penalty(n_records),
             solver,
             Declared(
-                _checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
-                _checked_target_bounds(getattr(self, "target_bounds", None)),
-                _checked_smoothness(self.smoothness, n_features),
+                checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
+                checked_target_bounds(getattr(self, "target_bounds", None)),
+                checked_smoothness(self.smoothness, n_features),
             ),
         )
-        _check_parts(parts.loss, parts.penalty, solver, self.fit_intercept)
+        check_parts(parts.loss, parts.penalty, solver, self.fit_intercept)
         n_columns = n_features + self.fit_intercept
         solver.check(parts.loss, parts.penalty, n_columns, self.fit_intercept, private=math.isfinite(epsilon))
         return parts
@@ -278,7 +261,7 @@ class _PrivateLinearModel(BaseEstimator):
 
     def _linear_predictor(self, X) -> np.ndarray:
         check_is_fitted(self)
-        _check_two_dimensional(X)
+        check_two_dimensional(X)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         if self.clip_predictions and self.feature_ranges_ is not None:
             X = np.clip(X, *self.feature_ranges_.T)
@@ -379,7 +362,7 @@ class DPLasso(_PrivateRegressor):
         return Squared()
 
     def _penalty(self, n_records):
-        return L1(_checked_alpha(self.alpha, n_records))
+        return L1(checked_alpha(self.alpha, n_records))
 
 
 @_documented
@@ -400,7 +383,7 @@ class DPRidge(_PrivateRegressor):
         return Squared()
 
     def _penalty(self, n_records):
-        return L2(_checked_alpha(self.alpha, n_records))
+        return L2(checked_alpha(self.alpha, n_records))
 
 
 @_documented
@@ -424,7 +407,7 @@ class DPElasticNet(_PrivateRegressor):
         return Squared()
 
     def _penalty(self, n_records):
-        return ElasticNet(_checked_alpha(self.alpha, n_records), _checked_ratio(self.l1_ratio))
+        return ElasticNet(checked_alpha(self.alpha, n_records), checked_ratio(self.l1_ratio))
 
 
 @_documented
@@ -445,10 +428,10 @@ class DPHuberRegressor(_PrivateRegressor):
     alpha: float | None = None
 
     def _loss(self):
-        return Huber(_checked_positive("threshold", self.threshold))
+        return Huber(checked_positive("threshold", self.threshold))
 
     def _penalty(self, n_records):
-        return L2(_checked_alpha(self.alpha, n_records))
+        return L2(checked_alpha(self.alpha, n_records))
 
 
 @_documented
@@ -501,7 +484,7 @@ class DPLogisticRegression(_PrivateClassifier):
         return Logistic()
 
     def _penalty(self, n_records):
-        alpha = _checked_alpha(self.alpha, n_records)
+        alpha = checked_alpha(self.alpha, n_records)
         if self.penalty is None:
             return Zero()
         if self.penalty == "l1":
@@ -509,7 +492,7 @@ class DPLogisticRegression(_PrivateClassifier):
         if self.penalty == "l2":
             return L2(alpha)
         if self.penalty == "elasticnet":
-            return ElasticNet(alpha, _checked_ratio(self.l1_ratio))
+            return ElasticNet(alpha, checked_ratio(self.l1_ratio))
         raise ValueError(f"penalty must be 'l1', 'l2', 'elasticnet' or None, got {self.penalty!r}")
 
     def predict_proba(self, X):
@@ -547,131 +530,10 @@ class DPLinearSVC(_PrivateClassifier):
     width: float = 1.0
 
     def _loss(self):
-        return SmoothedHinge(_checked_positive("width", self.width))
+        return SmoothedHinge(checked_positive("width", self.width))
 
     def _penalty(self, n_records):
-        return L2(_checked_alpha(self.alpha, n_records))
-
-
-def _check_two_dimensional(X: Any) -> None:
-    """Refuse a vector of features; scikit-learn would too, quoting its values."""
-    dimensions = X.ndim if hasattr(X, "ndim") else np.ndim(X) if isinstance(X, (list, tuple)) else 2
-    if dimensions == 1:
-        raise ValueError(
-            "Expected 2D array, got 1D array instead. Reshape your data either using array.reshape(-1, 1) if it has a "
-            "single feature or array.reshape(1, -1) if it contains a single sample."
-        )
-
-
-def _check_parts(loss: Any, penalty: Any, solver: Any, fit_intercept: Any) -> None:
-    """Refuse names, classes and functions where an object is wanted."""
-    if not (isinstance(loss, tuple) and hasattr(loss, "derivative") and hasattr(loss, "curvature")):
-        raise ValueError(
-            f"loss must be an object such as dpcd.losses.Huber(1.0), or a NamedTuple like it; got {loss!r}"
-        )
-    if not (isinstance(penalty, tuple) and hasattr(penalty, "prox")):
-        raise ValueError(
-            f"penalty must be an object such as dpcd.penalties.L1(0.1), or a NamedTuple like it; got {penalty!r}"
-        )
-    if isinstance(solver, type) or not hasattr(solver, "solve"):
-        raise ValueError(f"solver must be 'auto' or an object such as dpcd.solvers.DPCD(), got {solver!r}")
-    if not isinstance(fit_intercept, (bool, np.bool_)):
-        raise ValueError(f"fit_intercept must be True or False, got {fit_intercept!r}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _checked_alpha(alpha: Any, n_records: int) -> float:
-    if alpha is None:
-        return 1.0 / n_records
-    if not (_is_number(alpha) and 0.0 <= alpha < math.inf):
-        raise ValueError(f"alpha must be a number of at least 0, got {alpha!r}")
-    return float(alpha)
-
-
-def _checked_ratio(l1_ratio: Any) -> float:
-    if not (_is_number(l1_ratio) and 0.0 <= l1_ratio <= 1.0):
-        raise ValueError(f"l1_ratio must lie between 0 and 1, got {l1_ratio!r}")
-    return float(l1_ratio)
-
-
-def _checked_positive(name: str, value: Any) -> float:
-    if not (_is_number(value) and 0.0 < value < math.inf):
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
-
-
-def _checked_bounds(bounds: Any, n_features: int, names: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Lower and upper bounds as arrays, whichever way they were declared."""
-    if bounds is None:
-        return None
-    if isinstance(bounds, Mapping):
-        if names is None or set(bounds) != set(names):
-            raise ValueError(
-                "feature_bounds as a mapping needs a data frame and exactly one (lower, upper) for each of its columns"
-                + ("" if names is None else f"; check {sorted(set(bounds) ^ set(names), key=str)}")
-            )
-        bounds = tuple(zip(*(bounds[name] for name in names), strict=True))
-    try:
-        lower, upper = (np.broadcast_to(np.asarray(bound, dtype=float), n_features).copy() for bound in bounds)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"feature_bounds must be (lower, upper) with numbers or arrays of {n_features}, a mapping from names, or "
-            f"None; got {bounds!r}"
-        ) from None
-    if not (np.all(lower < upper) and np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
-        raise ValueError(
-            "feature_bounds must be finite, with lower < upper for every feature: give all lower and then all upper "
-            "bounds, not a pair for each feature"
-        )
-    return lower, upper
-
-
-def _checked_target_bounds(bounds: Any) -> tuple[float, float] | None:
-    if bounds is None:
-        return None
-    try:
-        lower, upper = (float(bound) for bound in bounds)
-    except (TypeError, ValueError):
-        raise ValueError(f"target_bounds must be (lower, upper) or None, got {bounds!r}") from None
-    if not -math.inf < lower < upper < math.inf:
-        raise ValueError(f"target_bounds must be finite with lower < upper, got {bounds!r}")
-    return lower, upper
-
-
-def _checked_smoothness(smoothness: Any, n_features: int) -> Any:
-    """M_j as an array, or the object that learns them."""
-    if smoothness is None:
-        return GaussianSmoothness()
-    if hasattr(smoothness, "second_moments"):
-        return smoothness
-    try:
-        array = np.array(smoothness, dtype=float)
-    except (TypeError, ValueError):
-        array = np.array(math.nan)
-    if array.shape != (n_features,) or not (np.all(array >= 0.0) and np.all(np.isfinite(array))):
-        raise ValueError(
-            f"smoothness must be an array of {n_features} finite numbers of at least 0, GaussianSmoothness(), "
-            f"LaplaceSmoothness() or None"
-        )
-    return array
-
-
-@contextmanager
-def opened_account(ledger: str | None, dataset: str | None) -> Iterator[Account | None]:
-    """The dataset's budget in the ledger, open for the length of a fit; None without a ledger."""
-    if ledger is None and dataset is None:
-        yield None
-        return
-    if ledger is None or dataset is None:
-        raise ValueError(
-            f"ledger names a file, and dataset whose budget in it is spent: give both or neither, got "
-            f"ledger={ledger!r} and dataset={dataset!r}"
-        )
-    with Ledger(ledger) as opened:
-        yield Account(opened, dataset)
+        return L2(checked_alpha(self.alpha, n_records))
 
 
 def _assumptions(declared: Declared) -> tuple[str, ...]:

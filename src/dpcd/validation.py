@@ -1,0 +1,193 @@
+"""What users hand over: the parameters that everything private shares, and checks that do not leak.
+
+Tables are checked for their form. Nothing that is raised or warned of quotes a value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import validate_data
+
+from dpcd.privacy import Account, Ledger
+from dpcd.solvers import GaussianSmoothness
+
+BUDGET_DOC = """    epsilon : float, default=1.0
+        The privacy budget: smaller is more private. `math.inf` switches privacy off.
+    delta : float or None, default=None
+        Probability with which the guarantee may fail. None means 1/n².
+    feature_bounds : (lower, upper), mapping or None, default=None
+        Public bounds of the features, known without looking at the data: two numbers for all features, two arrays,
+        or, for data frames, a mapping from each name to (lower, upper). Values outside are clipped, so a wrong
+        bound costs accuracy and never privacy. None: ranges are learnt privately where they are needed.
+"""
+SPENDING_DOC = """    random_state : int, RandomState, Generator or None, default=None
+        None: the noise comes from OpenDP's secure sampler and the fit is private. Anything else makes the fit
+        reproducible and **not private**, for experiments and tests.
+    ledger : str or None, default=None
+        ``"sqlite:///path.db"``: a file made by ``dpcd ledger create``, which remembers what was ever spent on a data
+        set. Whatever `clone`, searches, pipelines and other processes fit with it shares the same budget, and a fit
+        that the budget cannot cover raises `BudgetExceeded` before it reads anything. Seeded fits are refused.
+    dataset : str or None, default=None
+        Whose budget in the ledger is spent. Needed with `ledger`, and only then.
+"""
+
+
+def validated_table(estimator: Any, X: Any, y: Any = "no_validation", **check: Any) -> tuple[Any, Any]:
+    """X, and y if there is one, as scikit-learn's `validate_data` returns them; X in single or double precision.
+
+    `check` goes on to `validate_data`, and ``y_numeric=True`` also makes y finite doubles.
+    """
+    check_two_dimensional(X)
+    # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
+    with np.errstate(all="ignore"):
+        try:
+            # float32 stays as it is: the curator makes the one copy, in float64.
+            validated = validate_data(estimator, X, y, dtype=[np.float64, np.float32], **check)
+            X, y = (validated, None) if isinstance(y, str) else validated
+            if check.get("y_numeric"):
+                y = np.asarray(y, dtype=np.float64)
+                assert_all_finite(y, input_name="y")
+        except (OverflowError, ValueError) as error:
+            if isinstance(error, OverflowError) or "could not convert" in str(error):
+                # The message would quote the value.
+                raise ValueError("X and y must be numeric, and within the range of double precision") from None
+            raise
+    if X.shape[0] < 2:
+        raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
+    return X, y
+
+
+def check_two_dimensional(X: Any) -> None:
+    """Refuse a vector of features; scikit-learn would too, quoting its values."""
+    dimensions = X.ndim if hasattr(X, "ndim") else np.ndim(X) if isinstance(X, (list, tuple)) else 2
+    if dimensions == 1:
+        raise ValueError(
+            "Expected 2D array, got 1D array instead. Reshape your data either using array.reshape(-1, 1) if it has a "
+            "single feature or array.reshape(1, -1) if it contains a single sample."
+        )
+
+
+def check_parts(loss: Any, penalty: Any, solver: Any, fit_intercept: Any) -> None:
+    """Refuse names, classes and functions where an object is wanted."""
+    if not (isinstance(loss, tuple) and hasattr(loss, "derivative") and hasattr(loss, "curvature")):
+        raise ValueError(
+            f"loss must be an object such as dpcd.losses.Huber(1.0), or a NamedTuple like it; got {loss!r}"
+        )
+    if not (isinstance(penalty, tuple) and hasattr(penalty, "prox")):
+        raise ValueError(
+            f"penalty must be an object such as dpcd.penalties.L1(0.1), or a NamedTuple like it; got {penalty!r}"
+        )
+    if isinstance(solver, type) or not hasattr(solver, "solve"):
+        raise ValueError(f"solver must be 'auto' or an object such as dpcd.solvers.DPCD(), got {solver!r}")
+    check_flag("fit_intercept", fit_intercept)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is not True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def checked_alpha(alpha: Any, n_records: int) -> float:
+    """The strength of a penalty; None means 1/n."""
+    if alpha is None:
+        return 1.0 / n_records
+    if not (_is_number(alpha) and 0.0 <= alpha < math.inf):
+        raise ValueError(f"alpha must be a number of at least 0, got {alpha!r}")
+    return float(alpha)
+
+
+def checked_ratio(l1_ratio: Any) -> float:
+    """Part of the l1 norm in an elastic net."""
+    if not (_is_number(l1_ratio) and 0.0 <= l1_ratio <= 1.0):
+        raise ValueError(f"l1_ratio must lie between 0 and 1, got {l1_ratio!r}")
+    return float(l1_ratio)
+
+
+def checked_positive(name: str, value: Any) -> float:
+    """A positive and finite number."""
+    if not (_is_number(value) and 0.0 < value < math.inf):
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def checked_bounds(bounds: Any, n_features: int, names: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lower and upper bounds as arrays, whichever way they were declared."""
+    if bounds is None:
+        return None
+    if isinstance(bounds, Mapping):
+        if names is None or set(bounds) != set(names):
+            raise ValueError(
+                "feature_bounds as a mapping needs a data frame and exactly one (lower, upper) for each of its columns"
+                + ("" if names is None else f"; check {sorted(set(bounds) ^ set(names), key=str)}")
+            )
+        bounds = tuple(zip(*(bounds[name] for name in names), strict=True))
+    try:
+        lower, upper = (np.broadcast_to(np.asarray(bound, dtype=float), n_features).copy() for bound in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"feature_bounds must be (lower, upper) with numbers or arrays of {n_features}, a mapping from names, or "
+            f"None; got {bounds!r}"
+        ) from None
+    if not (np.all(lower < upper) and np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
+        raise ValueError(
+            "feature_bounds must be finite, with lower < upper for every feature: give all lower and then all upper "
+            "bounds, not a pair for each feature"
+        )
+    return lower, upper
+
+
+def checked_target_bounds(bounds: Any) -> tuple[float, float] | None:
+    """Lower and upper bound of the target."""
+    if bounds is None:
+        return None
+    try:
+        lower, upper = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(f"target_bounds must be (lower, upper) or None, got {bounds!r}") from None
+    if not -math.inf < lower < upper < math.inf:
+        raise ValueError(f"target_bounds must be finite with lower < upper, got {bounds!r}")
+    return lower, upper
+
+
+def checked_smoothness(smoothness: Any, n_features: int) -> Any:
+    """M_j as an array, or the object that learns them."""
+    if smoothness is None:
+        return GaussianSmoothness()
+    if hasattr(smoothness, "second_moments"):
+        return smoothness
+    try:
+        array = np.array(smoothness, dtype=float)
+    except (TypeError, ValueError):
+        array = np.array(math.nan)
+    if array.shape != (n_features,) or not (np.all(array >= 0.0) and np.all(np.isfinite(array))):
+        raise ValueError(
+            f"smoothness must be an array of {n_features} finite numbers of at least 0, GaussianSmoothness(), "
+            f"LaplaceSmoothness() or None"
+        )
+    return array
+
+
+@contextmanager
+def opened_account(ledger: str | None, dataset: str | None) -> Iterator[Account | None]:
+    """The dataset's budget in the ledger, open for the length of a fit; None without a ledger."""
+    if ledger is None and dataset is None:
+        yield None
+        return
+    if ledger is None or dataset is None:
+        raise ValueError(
+            f"ledger names a file, and dataset whose budget in it is spent: give both or neither, got "
+            f"ledger={ledger!r} and dataset={dataset!r}"
+        )
+    with Ledger(ledger) as opened:
+        yield Account(opened, dataset)

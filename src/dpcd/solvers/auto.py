@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpcd.losses import Loss
+from dpcd.losses import Loss, Squared
 from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
@@ -15,8 +15,9 @@ from dpcd.solvers.newton import DPNewton
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.screening import Screened
 
-# p²/(nμ) up to which a noisy Hessian is worth its budget.
-_CROWDED = 0.12
+# p²/(nμ) up to which a noisy Hessian is worth its budget: that of the squared loss is released once, others change on
+# the way.
+_CROWDED_SQUARED, _CROWDED = 0.3, 0.1
 # Records of budget, nμ, that each column needs for its weight to be more than noise.
 _RECORDS_PER_COLUMN = 8.0
 
@@ -29,8 +30,8 @@ class Choice:
     reason: str
 
 
-def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choice:
-    """The solver for so many records and columns that take part, a budget μ and a penalty.
+def choose(n_records: int, n_columns: int, mu: float, loss: Loss, penalty: Penalty) -> Choice:
+    """The solver for so many records and columns that take part, a budget μ, a loss and a penalty.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choic
         n and p.
     mu
         μ of the Gaussian releases that the budget has room for.
+    loss
+        Whether its Hessian is the same everywhere decides how much noise in it is too much.
     penalty
         Whether it makes weights exactly zero decides if columns are screened first.
     """
@@ -52,14 +55,15 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choic
             f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
         )
     crowded = n_columns**2 / records if records > 0.0 else math.inf
-    if crowded <= _CROWDED:
-        return Choice(DPNewton(), f"proximal Newton, because p²/(nμ) = {crowded:.2g} is at most {_CROWDED}")
-    return Choice(DPBlockCD(), f"one-block DP-CD, because p²/(nμ) = {crowded:.2g} is above {_CROWDED}")
+    limit = _CROWDED_SQUARED if isinstance(loss, Squared) else _CROWDED
+    if crowded <= limit:
+        return Choice(DPNewton(), f"proximal Newton, because p²/(nμ) = {crowded:.2g} is at most {limit}")
+    return Choice(DPBlockCD(), f"one-block DP-CD, because p²/(nμ) = {crowded:.2g} is above {limit}")
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The solver that `choose` finds best for the numbers of records and columns, the budget and the penalty.
+    """The solver that `choose` finds best for the numbers of records and columns, the budget, loss and penalty.
 
     It looks at public and released numbers only, and the privacy statement says what was chosen and why.
 
@@ -95,6 +99,7 @@ class Auto:
         """Choose, and let the chosen solver spend one of `parts` equal parts of what is left."""
         n_columns = int(np.count_nonzero(problem.smoothness))
         penalty = problem.penalty if self.screening else Zero()
-        choice = choose(curator.n_records, n_columns, math.sqrt(curator.gaussian_room / parts), penalty)
+        mu = math.sqrt(curator.gaussian_room / parts)
+        choice = choose(curator.n_records, n_columns, mu, problem.loss, penalty)
         solution = choice.solver.solve(curator, problem, parts, choices)
         return replace(solution, notes=(choice.reason, *solution.notes))

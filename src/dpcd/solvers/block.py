@@ -13,11 +13,11 @@ from dpcd.privacy import Curator
 from dpcd.solvers.joint import Scaled, check_whole_records
 from dpcd.solvers.problem import Floats, Problem, Solution
 
-# Noise grows with the number of steps and bias falls with it: best near nμ/(4p) steps of full length.
-_HORIZON = 4.0
+# Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length.
+_HORIZON = 3.0
 _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
 # Eigenvalues of noisy moments below so many times their noise are not believed, but for those above 1, the mean.
-_BELIEVED = 5.0
+_BELIEVED = 2.0
 # Part of the steps at the end whose average is the answer.
 _TAIL = 0.3
 
@@ -99,7 +99,7 @@ class DPBlockCD:
         clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < n_steps))
         shares = self.growth ** np.arange(n_steps)
         shares *= (1.0 - self.moments - clips.total) / shares.sum()
-        point, path, variance = np.zeros(scaled.size), [], 0.0
+        point, path, noises = np.zeros(scaled.size), [], []
         for t in range(n_steps):
             clip = clips.at(t, whitening, point)
             if clip is None:
@@ -107,17 +107,27 @@ class DPBlockCD:
             gradient, noise = scaled.gradient(whitening, point, clip, shares[t])
             point = scaled.step(hessian, hessian @ point - gradient, point)
             path.append(point)
-            # What is left in the point of the noise of all steps, in each direction of the metric; a step forgets some.
-            variance = (1.0 - 0.3 * step) ** 2 * variance + (step * noise / problem.loss.curvature) ** 2
+            noises.append(noise)
         last = max(1, math.floor(_TAIL * n_steps))
         point = np.average(path[-last:], axis=0, weights=shares[-last:])
         length = float(point @ metric @ point)
         if length > 0.0:
-            # Shrink as James and Stein do, by what noise explains of the length; the average has less of it than the
-            # last point, hence the factor.
-            point = point * max(0.0, 1.0 - 0.7 * scaled.size * variance / length)
+            # Shrink towards zero as James and Stein do, by the part of the length that noise explains; twice that, as
+            # a model that is worse than none does more harm than one that could be better.
+            variance = 2.0 * _left_over(step, last) * (np.mean(noises[-last:]) / problem.loss.curvature) ** 2
+            point = point * max(0.0, 1.0 - scaled.size * variance / length)
         points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])
         return Solution(points[-1], n_steps, points)
+
+
+def _left_over(step: float, last: int) -> float:
+    """Variance that noise of variance 1 in every gradient leaves in each direction of the average of the last points.
+
+    A step forgets part of what was there before, half of it on average for a full step; then the points are an
+    autoregressive process.
+    """
+    kept = 1.0 - 0.5 * min(step, 1.0)
+    return step**2 * min(1.0 / (1.0 - kept**2), 1.0 / ((1.0 - kept) ** 2 * last))
 
 
 def _metric(moments: Floats, noise: float) -> tuple[Floats, float]:

@@ -22,6 +22,8 @@ _CURVATURE_OF_HIDDEN = 0.1
 # Eigenvalues of a noisy Hessian are raised to twice their noise, within these parts of their mean: a direction that
 # seems to have no curvature would get an endless step.
 _RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.6
+# p²/(nμ) from which on the matrix is nothing but noise.
+_HOPELESS = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +87,8 @@ class DPNewton:
             return scaled.zero_model()
         if scaled.noiseless:
             return scaled.without_noise()
+        if scaled.size**2 > _HOPELESS * scaled.records:
+            return scaled.zero_model()
         quadratic = isinstance(problem.loss, Squared)
         n_steps = self.n_steps or (8 if quadratic else 6)
         refreshed = () if quadratic else tuple(t for t in (1, 3) if t < n_steps)

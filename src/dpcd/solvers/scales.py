@@ -113,9 +113,7 @@ def _check_share(share: float | None) -> None:
         raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
 
 
-def _floored(
-    moments: Floats, mechanism: SecondMoments | LaplaceSecondMoments, n_records: int
-) -> tuple[Floats, Floats]:
+def _floored(moments: Floats, mechanism: SecondMoments | LaplaceSecondMoments, n_records: int) -> tuple[Floats, Floats]:
     """Undo the scaling by ranges. A moment is never believed below its own noise: steps 1/M_j would explode."""
     ranges = mechanism.ranges
     if mechanism.target_range is not None:
@@ -265,26 +263,37 @@ def _part(ranges: Range, which: slice) -> Range:
 
 def _learn_ranges(curator: Curator, n_features: int, with_target: bool, centered: bool, room: float) -> Range:
     """Ranges of the features and of the target (last), around zero or around centres of their own."""
-    magnitude = _learn_magnitudes(curator, n_features, with_target, room)
+    magnitude = learn_magnitudes(curator, n_features, with_target, room)
     center = np.zeros_like(magnitude)
-    seen = np.flatnonzero(magnitude > 0.0)
-    if centered and len(seen):
-        is_target = with_target and seen[-1] == n_features
-        columns = seen[: len(seen) - is_target]
-        share = _share(4 * len(seen), 0.01 * curator.n_records, room, 0.005, 0.06)
-        mechanism = ClippedMeans(
-            columns,
-            2.0 * magnitude[columns],
-            2.0 * float(magnitude[-1]) if is_target else None,
-            0.0 if math.isinf(room) else 1.0 / math.sqrt(share * room),
-        )
-        means = curator.release(mechanism)
-        means[np.abs(means) <= _SIGNIFICANT_MEAN * mechanism.noise_level(curator.n_records)] = 0.0
-        center[seen] = 2.0 * magnitude[seen] * np.clip(means, -1.0, 1.0)
+    if centered and magnitude.any():
+        center, _ = learn_centers(curator, magnitude, with_target, room)
         # Where no mean stands out there is nothing new to see.
-        if np.any(center != 0.0):
-            magnitude = _learn_magnitudes(curator, n_features, with_target, room, center)
+        if center.any():
+            magnitude = learn_magnitudes(curator, n_features, with_target, room, center)
     return Range.learnt(magnitude, center)
+
+
+def learn_centers(curator: Curator, magnitude: Floats, with_target: bool, room: float) -> tuple[Floats, Floats]:
+    """Means of columns of these magnitudes, the target's last, and the deviation of the noise in them.
+
+    The mean of a column with magnitude 0 is not asked for, and that of one whose mean does not stand out is 0.
+    """
+    seen = np.flatnonzero(magnitude > 0.0)
+    is_target = with_target and seen[-1] == len(magnitude) - 1
+    columns = seen[: len(seen) - is_target]
+    share = _share(4 * len(seen), 0.01 * curator.n_records, room, 0.005, 0.06)
+    mechanism = ClippedMeans(
+        columns,
+        2.0 * magnitude[columns],
+        2.0 * float(magnitude[-1]) if is_target else None,
+        1.0 / math.sqrt(share * room),
+    )
+    means = curator.release(mechanism)
+    noise = mechanism.noise_level(curator.n_records)
+    means[np.abs(means) <= _SIGNIFICANT_MEAN * noise] = 0.0
+    center = np.zeros_like(magnitude)
+    center[seen] = 2.0 * magnitude[seen] * np.clip(means, -1.0, 1.0)
+    return center, 2.0 * magnitude * noise
 
 
 def target_rms(curator: Curator, room: float) -> float | None:
@@ -292,7 +301,7 @@ def target_rms(curator: Curator, room: float) -> float | None:
 
     None where nothing of the target can be seen at this budget.
     """
-    (magnitude,) = _learn_magnitudes(curator, 0, True, room)
+    (magnitude,) = learn_magnitudes(curator, 0, True, room)
     if magnitude == 0.0:
         return None
     nothing = np.arange(0)
@@ -300,12 +309,20 @@ def target_rms(curator: Curator, room: float) -> float | None:
     return math.sqrt(found[0])
 
 
-def _learn_magnitudes(
-    curator: Curator, n_features: int, with_target: bool, room: float, center: Floats | None = None
+def learn_magnitudes(
+    curator: Curator,
+    n_features: int,
+    with_target: bool,
+    room: float,
+    center: Floats | None = None,
+    least_share: float = 0.005,
 ) -> Floats:
-    """Power of two b_j ≥ |x_j − center_j| for all but a few records, the target's last; 0 where nothing is seen."""
+    """Power of two b_j ≥ |x_j − center_j| for all but a few records, the target's last; 0 where nothing is seen.
+
+    It takes the part of μ² that makes the noise about .01 of the records, between `least_share` and 12 %.
+    """
     size = n_features + with_target
-    share = _share(2 * size, 0.01 * curator.n_records, room, 0.005, 0.12)
+    share = _share(2 * size, 0.01 * curator.n_records, room, least_share, 0.12)
     mechanism = DyadicCounts(n_features, with_target, 1.0 / math.sqrt(share * room), center)
     counts = curator.release(mechanism)
     false_alarms = np.full(size, _FALSE_FEATURES)

@@ -1,0 +1,298 @@
+"""Solvers on whole records: proximal Newton, one-block DP-CD, and the choice between them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpcd import DPLasso, DPLogisticRegression
+from dpcd.experiments.families import family
+from dpcd.losses import Logistic, Squared
+from dpcd.nonprivate import newton_optimum, objective, optimum
+from dpcd.penalties import L1, L2, Box, ElasticNet, WeightedL1, Zero, non_negative
+from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
+from dpcd.privacy.joint import JointGradient, MomentMatrix
+from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
+from dpcd.solvers.auto import choose
+from dpcd.solvers.quadratic import Quadratic
+from problems import LOSSES, PENALTIES, name, simulate
+from replay import RecordingCurator
+
+SOLVERS = [DPNewton(), DPBlockCD()]
+
+
+def solve(solver, X, y, loss, penalty, epsilon=1.0, seed=0, parts=1, smoothness=None):
+    """With M_j known."""
+    budget = PrivacyBudget(epsilon, 1.0 / len(y) ** 2)
+    curator = RecordingCurator(Columns.copy_of(X, y), budget, SeededNoise(np.random.default_rng([seed, 1])))
+    known = loss.curvature * np.mean(X**2, axis=0) if smoothness is None else smoothness
+    problem = Problem(loss, penalty, known, X.shape[1])
+    return solver.solve(curator, problem, parts, np.random.default_rng(0)), curator
+
+
+def spent_share(curator):
+    return curator.spent.mu_squared / curator.budget.gaussian_room()
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+@pytest.mark.parametrize("loss", LOSSES, ids=name)
+@pytest.mark.parametrize("penalty", PENALTIES, ids=name)
+def test_reaches_the_optimum_without_noise(solver, loss, penalty, rng):
+    X, y = simulate(loss, 300, 3, rng)
+    solution, _ = solve(solver, X, y, loss, penalty, math.inf)
+    best, _ = optimum(X, y, loss, penalty)
+    value, least, zero = (objective(X, y, loss, penalty, w) for w in (solution.weights, best, np.zeros(3)))
+    assert value - least <= 1e-10 * zero
+    # A steep hinge that labels nearly separate is flat along their direction: the weights get there last.
+    scale = np.sqrt(np.mean(X**2, axis=0))
+    np.testing.assert_allclose(solution.weights * scale, best * scale, atol=1e-6, rtol=3e-6)
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS, DPNewton(n_steps=1), DPNewton(n_steps=2), DPBlockCD(n_steps=5)], ids=name)
+@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
+def test_the_budget_is_used_up_and_never_exceeded(solver, loss):
+    sample = family("correlated", 5000, 4, loss)
+    for epsilon in (0.5, 5.0):
+        solution, curator = solve(solver, sample.X, sample.y, loss, sample.penalty, epsilon)
+        assert solution.weights.any()
+        assert 0.98 <= spent_share(curator) <= 1.0
+        assert curator.budget.admits(curator.spent)
+    _, curator = solve(solver, sample.X, sample.y, loss, sample.penalty, 5.0, parts=4)
+    assert 0.245 <= spent_share(curator) <= 0.25
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS, Auto(), Screened(Auto()), Screened(Auto(), n_kept=2)], ids=name)
+@pytest.mark.parametrize("penalty", [L2(0.01), L1(0.01)], ids=name)
+@pytest.mark.parametrize(("n", "p", "epsilon"), [(50, 1, 0.1), (50, 5, 0.1), (20, 3, 1e-4), (300, 5, 0.01)])
+def test_a_budget_that_buys_nothing_gives_the_zero_model(solver, penalty, n, p, epsilon, rng):
+    X = rng.normal(size=(n, p))
+    solution, curator = solve(solver, X, X.sum(axis=1), Squared(), penalty, epsilon)
+    assert not solution.weights.any()
+    assert spent_share(curator) <= 1.0
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS, Auto()], ids=name)
+def test_nothing_left_to_spend_and_nothing_to_solve_give_the_zero_model(solver, rng):
+    X, y = rng.normal(size=(500, 3)), rng.normal(size=500)
+
+    class Empty(RecordingCurator):
+        gaussian_room = 0.0
+
+    for room, smoothness in ((Empty, np.ones(3)), (RecordingCurator, np.zeros(3))):
+        curator = room(Columns.copy_of(X, y), PrivacyBudget(1.0, 1e-6), SeededNoise(rng))
+        solution = solver.solve(curator, Problem(Squared(), L2(0.1), smoothness, 3), 1, rng)
+        assert not solution.weights.any()
+        assert curator.releases == ()
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+@pytest.mark.parametrize("epsilon", [math.inf, 20.0])
+def test_columns_without_smoothness_stay_out_and_penalties_find_their_own_column(solver, epsilon, rng):
+    """The middle column is out; the strong penalty is the last one's, and the second has none to feel."""
+    X = rng.normal(size=(6000, 4))
+    y = X @ [1.0, 5.0, 1.0, 1.0] + 0.1 * rng.normal(size=6000)
+    penalty = WeightedL1(1.0, np.array([0.0, 0.0, 0.5, 100.0]))
+    smoothness = np.array([1.0, 0.0, 1.0, 1.0])
+    solution, curator = solve(solver, X, y, Squared(), penalty, epsilon, smoothness=smoothness)
+    assert solution.weights[1] == 0.0
+    assert solution.weights[3] == 0.0
+    np.testing.assert_allclose(solution.weights, [1.0, 0.0, 0.5, 0.0], atol=0.15)
+    for mechanism, _ in curator.tape:
+        assert mechanism.view.columns.tolist() == [0, 2, 3]
+        assert not mechanism.view.weights[1]
+
+
+def test_an_intercept_has_no_penalty(rng):
+    X = np.column_stack([rng.normal(size=4000), np.ones(4000)])
+    y = 3.0 + 0.1 * rng.normal(size=4000)
+    for solver in SOLVERS:
+        curator = RecordingCurator(Columns.copy_of(X, y), PrivacyBudget(20.0, 1e-6), SeededNoise(rng))
+        solution = solver.solve(curator, Problem(Squared(), L1(2.0), np.ones(2), 1), 1, rng)
+        assert solution.weights[0] == 0.0
+        assert solution.weights[1] == pytest.approx(3.0, abs=0.2)
+
+
+def awkward(kind, n, rng):
+    """A table that invites endless steps."""
+    X = rng.normal(size=(n, 4))
+    if kind == "constant":
+        X[:, 1], X[:, 2] = 1e6, 0.0
+    elif kind == "nearly constant":
+        X[:, 1] = 50.0 + 1e-3 * X[:, 1]
+        X[:, 2] = 50.0 + 1e-3 * X[:, 2]
+    elif kind == "duplicates":
+        X[:, 2:] = X[:, :2]
+    elif kind == "outliers":
+        X[:5, 1], X[5:8, 2] = 1e5, -1e8
+    y = rng.normal(size=n) + X[:, 0] * (kind != "no signal")
+    return X, y
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+@pytest.mark.parametrize("kind", ["constant", "nearly constant", "duplicates", "outliers", "no signal"])
+def test_awkward_columns_do_no_harm(solver, kind):
+    for n, epsilon, seed in ((5000, 0.1, 1), (5000, 0.1, 2), (20_000, 1.0, 3)):
+        X, y = awkward(kind, n, np.random.default_rng(seed))
+        solution, _ = solve(solver, X, y, Squared(), L2(1e-6), epsilon, seed)
+        assert np.all(np.isfinite(solution.weights))
+        zero = objective(X, y, Squared(), L2(1e-6), np.zeros(4))
+        assert objective(X, y, Squared(), L2(1e-6), solution.weights) <= (1.02 if kind == "no signal" else 1.5) * zero
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
+@pytest.mark.parametrize(
+    "kind", ["scales", "heavy-tails", "outliers", "duplicates", "lognormal", "no-signal", "one-hot"]
+)
+def test_no_run_is_much_worse_than_the_zero_model(solver, loss, kind):
+    for epsilon in (0.1, 1.0):
+        sample = family(kind, 5000, 8, loss, seed=1)
+        problem = sample.X, sample.y, loss, sample.penalty
+        zero = objective(*problem, np.zeros(8))
+        for seed in range(2):
+            solution, _ = solve(solver, *problem, epsilon, seed)
+            assert objective(*problem, solution.weights) <= 1.5 * zero
+
+
+@pytest.mark.parametrize(("solver", "p", "limit"), [(DPNewton(), 8, 0.002), (DPBlockCD(), 60, 0.05)], ids=["8", "60"])
+def test_how_much_of_the_signal_is_found(solver, p, limit):
+    """(F − F*)/(F(0) − F*) over five seeds, so that nobody loses utility without noticing."""
+    sample = family("correlated", 20_000, p, Squared())
+    problem = sample.X, sample.y, sample.loss, sample.penalty
+    best, zero = (objective(*problem, w) for w in (newton_optimum(*problem), np.zeros(p)))
+    lost = [objective(*problem, solve(solver, *problem, 1.0, seed)[0].weights) - best for seed in range(5)]
+    assert np.mean(lost) / (zero - best) < limit
+
+
+def test_releases_and_what_is_made_of_them():
+    """Second moments in two rounds, a Hessian for a loss that needs one, and a quadratic that has the last point."""
+    sample = family("correlated", 20_000, 4, Logistic())
+    solution, curator = solve(DPNewton(n_steps=4), sample.X, sample.y, sample.loss, Zero(), 5.0)
+    matrices = [mechanism for mechanism, _ in curator.tape if isinstance(mechanism, MomentMatrix)]
+    assert [mechanism.weighted for mechanism in matrices] == [False, False, True, True]
+    gradients = [mechanism for mechanism, _ in curator.tape if isinstance(mechanism, JointGradient)]
+    assert len(gradients) == solution.n_passes == len(solution.path) == 4
+    costs = [mechanism.cost.mu_squared for mechanism in gradients]
+    np.testing.assert_allclose(np.divide(costs[1:], costs[:-1]), 1.7)
+    assert not gradients[0].view.weights.any()
+    np.testing.assert_array_equal(gradients[2].view.weights, solution.path[1])
+    # Shrinkage alone is between the quadratic's minimum and the weights.
+    np.testing.assert_allclose(solution.quadratic.minimize(), solution.weights, rtol=0.05)
+    solution, curator = solve(DPNewton(), sample.X, sample.y, Squared(), Zero(), 5.0)
+    assert sum(isinstance(mechanism, MomentMatrix) for mechanism, _ in curator.tape) == 2
+
+
+def test_without_signal_the_zero_model_is_nearly_all_that_is_left(rng):
+    X, y = rng.normal(size=(20_000, 6)), rng.normal(size=20_000)
+    for solver in SOLVERS:
+        lengths = [np.linalg.norm(solve(solver, X, y, Squared(), Zero(), 1.0, seed)[0].weights) for seed in range(4)]
+        assert np.mean(lengths) < 0.05
+
+
+class TestTheChoice:
+    def test_boundaries(self):
+        # p²/(nμ) at and just above .12.
+        assert isinstance(choose(30_000, 60, 1.0, L2(0.1)).solver, DPNewton)
+        assert isinstance(choose(29_999, 60, 1.0, L2(0.1)).solver, DPBlockCD)
+        # nμ at and just below 8 for each column.
+        assert isinstance(choose(800, 100, 1.0, L1(0.1)).solver, DPBlockCD)
+        assert isinstance(choose(799, 100, 1.0, L1(0.1)).solver, Screened)
+        assert isinstance(choose(10, 1000, math.inf, L1(0.1)).solver, DPNewton)
+        assert isinstance(choose(10, 5, 0.0, L2(0.1)).solver, DPBlockCD)
+
+    def test_only_penalties_that_make_zeros_screen(self):
+        sparse = [L1(0.1), WeightedL1(0.1, np.ones(100)), ElasticNet(0.1, 0.5)]
+        dense = [Zero(), L2(0.1), ElasticNet(0.1, 0.0), Box(-1.0, 1.0), non_negative()]
+        for penalties, screened in ((sparse, True), (dense, False)):
+            for penalty in penalties:
+                assert isinstance(choose(500, 100, 0.5, penalty).solver, Screened) == screened
+
+    @pytest.mark.parametrize("penalty", [L1(0.1), L2(0.1)], ids=name)
+    def test_more_records_or_budget_never_lead_back(self, penalty):
+        rank = {Screened: 0, DPBlockCD: 1, DPNewton: 2}
+        sizes, budgets = np.geomspace(10, 1e8, 60).astype(int), np.geomspace(1e-4, 100, 60)
+        for p in (1, 10, 200):
+            by_records = [rank[type(choose(int(n), p, 0.3, penalty).solver)] for n in sizes]
+            by_budget = [rank[type(choose(5000, p, mu, penalty).solver)] for mu in budgets]
+            for ranks in (by_records, by_budget):
+                assert ranks == sorted(ranks)
+                assert ranks[-1] == 2
+            by_columns = [rank[type(choose(5000, q, 0.3, penalty).solver)] for q in range(1, 2000, 13)]
+            assert by_columns == sorted(by_columns, reverse=True)
+
+    @pytest.mark.parametrize(
+        ("n", "p", "penalty", "words"),
+        [
+            (20_000, 4, L2(0.01), ["proximal Newton, because p²/(nμ)"]),
+            (2000, 20, L2(0.01), ["one-block DP-CD, because p²/(nμ)"]),
+            (4000, 300, L1(0.05), ["screening first", "one-block DP-CD, because|proximal Newton, because"]),
+        ],
+    )
+    def test_notes_say_what_was_chosen_and_why(self, n, p, penalty, words, rng):
+        X = rng.normal(size=(n, p))
+        y = 3.0 * X[:, 0] + rng.normal(size=n)
+        solution, curator = solve(Auto(), X, y, Squared(), penalty)
+        assert len(solution.notes) == len(words)
+        for note, expected in zip(solution.notes, words, strict=True):
+            assert any(note.startswith(start) for start in expected.split("|"))
+        assert 0.98 <= spent_share(curator) <= 1.0
+        if len(words) == 2:
+            assert 1 <= np.count_nonzero(solution.weights) < 10
+            assert solution.weights[0] != 0.0
+
+    def test_it_does_as_the_solver_it_chooses(self):
+        sample = family("correlated", 5000, 4, Squared())
+        problem = sample.X, sample.y, sample.loss, sample.penalty
+        ours, theirs = (solve(solver, *problem)[0].weights for solver in (Auto(), DPNewton()))
+        np.testing.assert_array_equal(ours, theirs)
+
+    def test_estimators_use_it(self, rng):
+        X = rng.normal(size=(3000, 3))
+        y = X @ [1.0, 0.0, -1.0] + rng.normal(size=3000)
+        for model, target in (
+            (DPLasso(alpha=0.01, solver=Auto(), random_state=0), y),
+            (DPLogisticRegression(solver=Auto(), random_state=0), y > 0),
+        ):
+            fitted = model.fit(X, target)
+            assert 0.9 < fitted.privacy_.spent_epsilon <= 1.0
+            assert fitted.coef_.ravel()[0] > 0.3
+
+
+class TestTheQuadratic:
+    @pytest.mark.parametrize("penalty", [Zero(), L1(0.2), L2(0.5), Box(-0.1, 0.3)], ids=name)
+    def test_minimum_satisfies_its_definition(self, penalty, rng):
+        A = rng.normal(size=(30, 4))
+        H, b = A.T @ A / 30, rng.normal(size=4)
+        w = Quadratic(H, b).minimize(penalty)
+        for j in range(4):
+            step = 1.0 / H[j, j]
+            assert penalty.prox(w[j] - step * (H[j] @ w - b[j]), step, j) == pytest.approx(w[j], abs=1e-8)
+
+    def test_columns_choose_their_penalty_and_may_have_none(self):
+        quadratic = Quadratic(np.eye(3), np.ones(3), np.array([0, 2, 4]))
+        penalty = WeightedL1(1.0, np.array([0.5, 9.0, 0.25, 9.0, 9.0]))
+        np.testing.assert_allclose(quadratic.minimize(penalty, n_penalized=4), [0.5, 0.75, 1.0])
+        np.testing.assert_allclose(quadratic.minimize(penalty), [0.5, 0.75, 0.0])
+        flat = replace(quadratic, hessian=np.diag([1.0, 0.0, 1.0]))
+        np.testing.assert_allclose(flat.minimize(), [1.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DPNewton(n_steps=0), "n_steps"),
+        (lambda: DPNewton(n_steps=1.5), "n_steps"),
+        (lambda: DPNewton(growth=0.5), "growth"),
+        (lambda: DPNewton(moments=0.0), "shares"),
+        (lambda: DPNewton(moments=0.8, hessians=0.2), "shares"),
+        (lambda: DPBlockCD(n_steps=0), "n_steps"),
+        (lambda: DPBlockCD(most_steps=2.5), "most_steps"),
+        (lambda: DPBlockCD(growth=math.inf), "growth"),
+        (lambda: DPBlockCD(moments=1.0), "moments"),
+    ],
+)
+def test_wrong_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -41,6 +41,12 @@ def check_whole_records(loss: Loss, penalty: Penalty) -> None:
     Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
 
 
+def clip_multiple(records: float, size: int) -> float:
+    """Clip of whole gradients, in units of their mean size, for a budget in records and so many columns."""
+    # Noise is proportional to the clip and bias falls with it: the more budget for each column, the larger a clip.
+    return min(max(0.95 * (records / size) ** 0.25, 2.0), 6.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Scaled:
     """A problem in coordinates u = s·w in which every column x/s has second moment 1; columns that stay out are gone.
@@ -288,5 +294,4 @@ class Clips:
                 self.level, self.squared_size = seen
         if self.level is None:
             return None
-        # Noise is proportional to the clip and bias falls with it: the more budget for each column, the larger a clip.
-        return self.level * min(max(0.95 * (self.scaled.records / self.scaled.size) ** 0.25, 2.0), 6.0)
+        return self.level * clip_multiple(self.scaled.records, self.scaled.size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,7 +75,7 @@ class GaussianSmoothness:
     ) -> tuple[Floats, Floats]:
         """One `SecondMoments` release."""
         size = len(columns) + (target_range is not None)
-        share = self.share or _share(size, 0.003 * curator.n_records, room, 0.005, 0.06)
+        share = self.share or moments_share(curator.n_records, size, room)
         mechanism = SecondMoments(columns, ranges, target_range, 1.0 / math.sqrt(share * room))
         return _floored(curator.release(mechanism), mechanism, curator.n_records)
 
@@ -128,6 +128,21 @@ def _share(size: int, resolution: float, room: float, least: float, most: float)
     if math.isinf(room):
         return least
     return min(max(size / (resolution**2 * room), least), most)
+
+
+def magnitudes_share(n_records: int, size: int, room: float, least: float = 0.005) -> float:
+    """Part of μ² for the histograms of so many columns, from public numbers."""
+    return _share(2 * size, 0.01 * n_records, room, least, 0.12)
+
+
+def means_share(n_records: int, size: int, room: float) -> float:
+    """Part of μ² for the means of so many columns, from public numbers."""
+    return _share(4 * size, 0.01 * n_records, room, 0.005, 0.06)
+
+
+def moments_share(n_records: int, size: int, room: float) -> float:
+    """Part of μ² for the second moments of so many columns, from public numbers."""
+    return _share(size, 0.003 * n_records, room, 0.005, 0.06)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +296,7 @@ def learn_centers(curator: Curator, magnitude: Floats, with_target: bool, room: 
     seen = np.flatnonzero(magnitude > 0.0)
     is_target = with_target and seen[-1] == len(magnitude) - 1
     columns = seen[: len(seen) - is_target]
-    share = _share(4 * len(seen), 0.01 * curator.n_records, room, 0.005, 0.06)
+    share = means_share(curator.n_records, len(seen), room)
     mechanism = ClippedMeans(
         columns,
         2.0 * magnitude[columns],
@@ -322,15 +337,56 @@ def learn_magnitudes(
     It takes the part of μ² that makes the noise about .01 of the records, between `least_share` and 12 %.
     """
     size = n_features + with_target
-    share = _share(2 * size, 0.01 * curator.n_records, room, least_share, 0.12)
+    share = magnitudes_share(curator.n_records, size, room, least_share)
     mechanism = DyadicCounts(n_features, with_target, 1.0 / math.sqrt(share * room), center)
     counts = curator.release(mechanism)
     false_alarms = np.full(size, _FALSE_FEATURES)
     if with_target:
         false_alarms[-1] = _FALSE_TARGETS
-    levels = false_alarms / (2 * 4 * BUCKETS * size), false_alarms / (2 * size)
+    levels = _levels(false_alarms, size)
     rows = zip(counts, *levels, strict=True)
     return np.array([_range(row, mechanism.noise_level, level, flag_level) for row, level, flag_level in rows])
+
+
+def _levels(false_alarms: Any, size: int) -> tuple[Any, Any]:
+    """Probabilities with which a window, and the bucket of 1, may be noise, for so many false alarms in all columns.
+
+    Half of them at the bucket of 1, half at all windows of 1 … 4 buckets together.
+    """
+    return false_alarms / (2 * 4 * BUCKETS * size), false_alarms / (2 * size)
+
+
+def _deviations(level: float) -> float:
+    """Deviations of noise that noise reaches with this probability at most."""
+    return math.sqrt(2.0 * math.log(1.0 / level))
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """What part of the records must show something for a column to be seen, from public numbers alone.
+
+    Parameters
+    ----------
+    noise
+        Standard deviation of the noise in a count, as a part of the records.
+    column
+        Part of the records within some four octaves from which on a numeric column is likely to be seen.
+    flag
+        Part of the records that are 1 from which on a column of zeros and ones is.
+    """
+
+    noise: float
+    column: float
+    flag: float
+
+    @classmethod
+    def of(cls, n_records: int, size: int, room: float) -> Visibility:
+        """For so many columns whose magnitudes are learnt, the target included, with all of μ² to come."""
+        if math.isinf(room):
+            return cls(0.0, 0.0, 0.0)
+        noise = math.sqrt(2.0 * size / (magnitudes_share(n_records, size, room) * room)) / n_records
+        window, flag = map(_deviations, _levels(_FALSE_FEATURES, size))
+        return cls(noise, math.sqrt(4.0) * window * noise, flag * noise)
 
 
 def _range(counts: Floats, noise: float, level: float, flag_level: float) -> float:
@@ -343,9 +399,9 @@ def _range(counts: Floats, noise: float, level: float, flag_level: float) -> flo
     if noise == 0.0:
         occupied = np.flatnonzero(counts > 0.0)
         return math.ldexp(1.0, int(occupied[-1]) - LARGEST_EXPONENT + 1) if len(occupied) else 0.0
-    threshold = noise * math.sqrt(2.0 * math.log(1.0 / level))
+    threshold = noise * _deviations(level)
     best: tuple[int, int] | None = None
-    if counts[_FLAG_BUCKET] >= noise * math.sqrt(2.0 * math.log(1.0 / flag_level)):
+    if counts[_FLAG_BUCKET] >= noise * _deviations(flag_level):
         best = (_FLAG_BUCKET, 1)
     for width in range(1, 5):
         sums = np.convolve(counts, np.ones(width), mode="valid")

@@ -193,33 +193,34 @@ def test_without_signal_the_zero_model_is_nearly_all_that_is_left(rng):
 
 class TestTheChoice:
     def test_boundaries(self):
-        # p²/(nμ) at and just above .12.
-        assert isinstance(choose(30_000, 60, 1.0, L2(0.1)).solver, DPNewton)
-        assert isinstance(choose(29_999, 60, 1.0, L2(0.1)).solver, DPBlockCD)
+        # p²/(nμ) at .3 for the squared loss and .1 for others, and just above.
+        for loss, n in ((Squared(), 12_000), (Logistic(), 36_000)):
+            assert isinstance(choose(n, 60, 1.0, loss, L2(0.1)).solver, DPNewton)
+            assert isinstance(choose(n - 1, 60, 1.0, loss, L2(0.1)).solver, DPBlockCD)
         # nμ at and just below 8 for each column.
-        assert isinstance(choose(800, 100, 1.0, L1(0.1)).solver, DPBlockCD)
-        assert isinstance(choose(799, 100, 1.0, L1(0.1)).solver, Screened)
-        assert isinstance(choose(10, 1000, math.inf, L1(0.1)).solver, DPNewton)
-        assert isinstance(choose(10, 5, 0.0, L2(0.1)).solver, DPBlockCD)
+        assert isinstance(choose(800, 100, 1.0, Squared(), L1(0.1)).solver, DPBlockCD)
+        assert isinstance(choose(799, 100, 1.0, Squared(), L1(0.1)).solver, Screened)
+        assert isinstance(choose(10, 1000, math.inf, Squared(), L1(0.1)).solver, DPNewton)
+        assert isinstance(choose(10, 5, 0.0, Squared(), L2(0.1)).solver, DPBlockCD)
 
     def test_only_penalties_that_make_zeros_screen(self):
         sparse = [L1(0.1), WeightedL1(0.1, np.ones(100)), ElasticNet(0.1, 0.5)]
         dense = [Zero(), L2(0.1), ElasticNet(0.1, 0.0), Box(-1.0, 1.0), non_negative()]
         for penalties, screened in ((sparse, True), (dense, False)):
             for penalty in penalties:
-                assert isinstance(choose(500, 100, 0.5, penalty).solver, Screened) == screened
+                assert isinstance(choose(500, 100, 0.5, Logistic(), penalty).solver, Screened) == screened
 
     @pytest.mark.parametrize("penalty", [L1(0.1), L2(0.1)], ids=name)
     def test_more_records_or_budget_never_lead_back(self, penalty):
         rank = {Screened: 0, DPBlockCD: 1, DPNewton: 2}
         sizes, budgets = np.geomspace(10, 1e8, 60).astype(int), np.geomspace(1e-4, 100, 60)
         for p in (1, 10, 200):
-            by_records = [rank[type(choose(int(n), p, 0.3, penalty).solver)] for n in sizes]
-            by_budget = [rank[type(choose(5000, p, mu, penalty).solver)] for mu in budgets]
+            by_records = [rank[type(choose(int(n), p, 0.3, Logistic(), penalty).solver)] for n in sizes]
+            by_budget = [rank[type(choose(5000, p, mu, Logistic(), penalty).solver)] for mu in budgets]
             for ranks in (by_records, by_budget):
                 assert ranks == sorted(ranks)
                 assert ranks[-1] == 2
-            by_columns = [rank[type(choose(5000, q, 0.3, penalty).solver)] for q in range(1, 2000, 13)]
+            by_columns = [rank[type(choose(5000, q, 0.3, Logistic(), penalty).solver)] for q in range(1, 2000, 13)]
             assert by_columns == sorted(by_columns, reverse=True)
 
     @pytest.mark.parametrize(

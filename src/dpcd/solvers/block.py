@@ -114,7 +114,7 @@ class DPBlockCD:
         if length > 0.0:
             # Shrink towards zero as James and Stein do, by the part of the length that noise explains; twice that, as
             # a model that is worse than none does more harm than one that could be better.
-            variance = 2.0 * _left_over(step, last) * (np.mean(noises[-last:]) / problem.loss.curvature) ** 2
+            variance = 2.0 * _left_over(step, last) * (float(np.mean(noises[-last:])) / problem.loss.curvature) ** 2
             point = point * max(0.0, 1.0 - scaled.size * variance / length)
         points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])
         return Solution(points[-1], n_steps, points)

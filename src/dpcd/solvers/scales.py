@@ -242,7 +242,8 @@ def prepare(
     if declared.target_bounds is not None:
         target = Range.declared(declared.target_bounds, centered=intercept)
     unknown_features = n_features if known is None and features is None else 0
-    unknown_target = numeric_target and target is None and (learns_slope or intercept)
+    # Who declares M_j knows the data well, and is not charged for a centre that nobody asked for.
+    unknown_target = numeric_target and target is None and (learns_slope or (intercept and known is None))
     if unknown_features or unknown_target:
         learnt = _learn_ranges(curator, unknown_features, unknown_target, intercept, room)
         features = _part(learnt, slice(unknown_features)) if unknown_features else features
@@ -331,16 +332,18 @@ def learn_magnitudes(
     room: float,
     center: Floats | None = None,
     least_share: float = 0.005,
+    false_features: float = _FALSE_FEATURES,
 ) -> Floats:
     """Power of two b_j ≥ |x_j − center_j| for all but a few records, the target's last; 0 where nothing is seen.
 
-    It takes the part of μ² that makes the noise about .01 of the records, between `least_share` and 12 %.
+    It takes the part of μ² that makes the noise about .01 of the records, between `least_share` and 12 %. At most
+    `false_features` columns are expected to get a range out of noise alone, or a far larger one than theirs.
     """
     size = n_features + with_target
     share = magnitudes_share(curator.n_records, size, room, least_share)
     mechanism = DyadicCounts(n_features, with_target, 1.0 / math.sqrt(share * room), center)
     counts = curator.release(mechanism)
-    false_alarms = np.full(size, _FALSE_FEATURES)
+    false_alarms = np.full(size, false_features)
     if with_target:
         false_alarms[-1] = _FALSE_TARGETS
     levels = _levels(false_alarms, size)

@@ -229,6 +229,12 @@ class TestMeanLoss:
         assert loss("absolute error", line, y) == pytest.approx(mean_absolute_error(y, fitted.predict(X)))
         clipped = np.minimum(abs(y - fitted.predict(X)), 0.3)
         assert loss("absolute error", line, y, 0.3) == pytest.approx(np.mean(clipped))
+        bounded = DPRidge(epsilon=math.inf, feature_bounds=(-0.5, 0.5)).fit(X, y)
+        weights = bounded.coef_[None, :], np.array([bounded.intercept_])
+        judged = MeanLoss("squared error", *weights, 1e3, 0.0, bounded.feature_ranges_)
+        found = judged.run(Columns.copy_of(X, y), Recorder())
+        assert found == pytest.approx(mean_squared_error(y, bounded.predict(X)))
+        assert abs(found - loss("squared error", weights, y)) > 0.01
         for classes in (2, 3):
             codes = np.digitize(y, [-1.0, 1.0][: classes - 1])
             fitted = DPLogisticRegression(epsilon=math.inf).fit(X, codes)
@@ -267,7 +273,7 @@ class Constant:
         if self._failure is not None:
             warnings.warn("a loser speaks", stacklevel=1)
             raise self._failure
-        return np.zeros((1, 2)), np.array([self.value])
+        return np.zeros((1, 2)), np.array([self.value]), None
 
 
 def tournament(propose, number=None, multiplier=1.0):

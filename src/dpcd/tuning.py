@@ -341,10 +341,11 @@ class _Candidate:
         """Whether the model has one."""
         return bool(self.model.fit_intercept)
 
-    def fit(self, curator: Curator) -> tuple[np.ndarray, np.ndarray]:
-        """Fit the model; returns its coefficients and intercepts."""
+    def fit(self, curator: Curator) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Fit the model; returns its coefficients, its intercepts and what it clips features to."""
         self.model._solve(curator, self._parts, self._choices)
-        return np.atleast_2d(self.model.coef_), np.atleast_1d(self.model.intercept_)
+        ranges = self.model.feature_ranges_ if self.model.clip_predictions else None
+        return np.atleast_2d(self.model.coef_), np.atleast_1d(self.model.intercept_), ranges
 
 
 def _checked_mean(n_iter: Any) -> float:

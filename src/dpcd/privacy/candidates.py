@@ -205,6 +205,8 @@ class MeanLoss:
         Losses count for no more than this.
     noise_multiplier
         Noise over sensitivity.
+    ranges
+        What the model clips features to before it predicts, of shape (features, 2); None if it does not.
 
     Notes
     -----
@@ -219,6 +221,7 @@ class MeanLoss:
     intercepts: Floats
     largest: float
     noise_multiplier: float
+    ranges: Floats | None = None
 
     description = "mean loss"
     relation = REPLACE_ONE
@@ -227,6 +230,8 @@ class MeanLoss:
     def __post_init__(self) -> None:
         for name in ("coefficients", "intercepts"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        if self.ranges is not None:
+            object.__setattr__(self, "ranges", frozen(self.ranges, np.float64))
         object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
         check_multipliers(self.noise_multiplier)
         if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[:1]:
@@ -259,7 +264,10 @@ class MeanLoss:
         scores = np.tile(self.intercepts[:, None], data.n_records)
         for row in range(len(scores)):
             for j in np.flatnonzero(self.coefficients[row]).tolist():
-                scores[row] += data.features[:, j] * self.coefficients[row, j]
+                column = data.features[:, j]
+                if self.ranges is not None:
+                    column = np.clip(column, self.ranges[j, 0], self.ranges[j, 1])
+                scores[row] += column * self.coefficients[row, j]
         if self.measure == "squared error":
             return (scores[0] - data.target) ** 2
         if self.measure == "absolute error":
@@ -282,8 +290,11 @@ class Candidate(Protocol):
     def intercept(self) -> bool:
         """Whether the data need a column of ones."""
 
-    def fit(self, curator: Curator) -> tuple[Floats, Floats]:
-        """Spend the curator's budget on the model, which is kept; returns its coefficients and intercepts."""
+    def fit(self, curator: Curator) -> tuple[Floats, Floats, Floats | None]:
+        """Spend the curator's budget on the model, which is kept.
+
+        Returns its coefficients, its intercepts, and what it clips features to, as in `MeanLoss`.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,8 +389,8 @@ class BestCandidate:
         try:
             candidate = self.propose(generator)
             copy = Columns.copy_of(data.features, data.target, candidate.intercept)
-            model = candidate.fit(Curator(copy, self.budget, noise))
-            judgement = MeanLoss(self.measure, *model, self.largest_loss, self.noise_multiplier)
+            *weights, ranges = candidate.fit(Curator(copy, self.budget, noise))
+            judgement = MeanLoss(self.measure, *weights, self.largest_loss, self.noise_multiplier, ranges)
             # Charged already, as part of this mechanism.
             return Curator(data, PrivacyBudget(math.inf, 0.5), noise).release(judgement), candidate
         except Exception as failure:

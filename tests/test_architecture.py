@@ -7,7 +7,18 @@ import dpcd
 
 PACKAGE = Path(dpcd.__file__).parent
 # Each layer may import from those before it.
-LAYERS = ["compilation", "losses", "penalties", "privacy", "solvers", "validation", "estimators", "tuning"]
+LAYERS = [
+    "compilation",
+    "losses",
+    "penalties",
+    "privacy",
+    "solvers",
+    "validation",
+    "estimators",
+    "preprocessing",
+    "tuning",
+    "planning",
+]
 # Not private: may import all of the above, and nothing above may import them.
 OUTSIDE = {"nonprivate", "datasets", "theory", "experiments", "audit", "cli"}
 

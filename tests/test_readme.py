@@ -25,7 +25,7 @@ def test_readme_example_prints_the_statement_it_shows(capsys):
         assert line in shown, line
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/theory.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/theory.md", "docs/preprocessing.md"])
 def test_doctests(document):
     results = doctest.testfile(str(ROOT / document), module_relative=False)
     assert results.attempted > 0
@@ -46,7 +46,8 @@ def test_the_loss_of_the_contributing_guide_is_a_loss(rng):
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/privacy.md", "docs/theory.md"]
+    "document",
+    ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/privacy.md", "docs/theory.md", "docs/preprocessing.md"],
 )
 def test_links_lead_somewhere(document):
     path = ROOT / document

@@ -34,6 +34,7 @@ from dpcd.validation import (
     checked_ratio,
     checked_smoothness,
     checked_target_bounds,
+    listed_names,
     opened_account,
     validated_table,
 )
@@ -239,9 +240,8 @@ class _PrivateLinearModel(BaseEstimator):
         """What a reader of the privacy statement should know besides."""
         notes = list(self._solver_notes)
         if len(self.unseen_features_):
-            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))[self.unseen_features_]
-            listed = ", ".join(str(name) for name in names[:8]) + (" …" if len(names) > 8 else "")
-            notes.append(f"{len(names)} of {self.n_features_in_} features stay out, coefficient 0: {listed}")
+            count, names = len(self.unseen_features_), listed_names(self, self.unseen_features_)
+            notes.append(f"{count} of {self.n_features_in_} features stay out, coefficient 0: {names}")
         if not self.n_iter_:
             notes.append("the budget bought no update: this is the zero model")
         return tuple(notes)

@@ -178,6 +178,12 @@ def checked_smoothness(smoothness: Any, n_features: int) -> Any:
     return array
 
 
+def listed_names(estimator: Any, features: np.ndarray) -> str:
+    """Names or numbers of some features of a fitted estimator, the first eight of them, for people."""
+    names = getattr(estimator, "feature_names_in_", np.arange(estimator.n_features_in_))[features]
+    return ", ".join(str(name) for name in names[:8]) + (" …" if len(names) > 8 else "")
+
+
 @contextmanager
 def opened_account(ledger: str | None, dataset: str | None) -> Iterator[Account | None]:
     """The dataset's budget in the ledger, open for the length of a fit; None without a ledger."""

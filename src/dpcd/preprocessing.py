@@ -1,0 +1,275 @@
+"""A private scaler, for whatever comes after it in a pipeline and does not adapt to its columns by itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
+from dpcd.privacy.mechanisms import ClippedMeans, SecondMoments
+from dpcd.privacy.statement import library_version
+from dpcd.solvers.problem import Floats
+from dpcd.solvers.scales import Range, learn_centers, learn_magnitudes
+from dpcd.validation import (
+    BUDGET_DOC,
+    SPENDING_DOC,
+    check_flag,
+    check_two_dimensional,
+    checked_bounds,
+    listed_names,
+    opened_account,
+    validated_table,
+)
+
+# For each round of histograms. Models save here, as rare values are of little use to them. A scaler makes constant what
+# it does not see, rare flags among them.
+_SHARE_OF_HISTOGRAMS = 0.12
+# Expected number of columns whose range is noise. To a model that is a useless column, here it is a wrong answer.
+_FALSE_RANGES = 0.01
+# A mean is off by its noise, in proportion to the column's magnitude: far from zero it takes a few rounds to close in.
+# Each of them divides the distance by twenty or more.
+_MOST_ROUNDS = 3
+# A column this many deviations of the noise in its centre wide is mostly that noise.
+_MOSTLY_NOISE = 16.0
+# Of what is left for the moments. Noise in a mean is about twice as large as in a scale for the same budget.
+_SHARE_OF_MEANS = 2.0 / 3.0
+# Of a squared range: noise in a variance up to this is a small part of the variance of any bell-shaped column.
+_SMALL_NOISE = 0.0005
+_LARGEST = np.finfo(float).max
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Scale features to mean 0 and variance 1, learning centre and scale of each privately.
+
+    Not before the models of this library: they adapt to each column by themselves, and what the scaler spends is
+    missing from their budget. It is for tools that want columns of one scale, private or not.
+
+    What is private is the fitted scaler. The table that `transform` returns has one row for each record and is as
+    confidential as the table it was made from. What is fitted to it has a price of its own, to be added to this one.
+
+    Parameters
+    ----------
+    {BUDGET}
+    with_mean : bool, default=True
+        Whether to subtract the mean.
+    with_std : bool, default=True
+        Whether to divide by the standard deviation.
+    clip : bool, default=True
+        Whether to clip values to `feature_ranges_` first. No value is then far out, and features of which nothing
+        could be seen become 0. False lets those pass as they are, at a scale that nobody knows.
+    {SPENDING}
+
+    Attributes
+    ----------
+    mean_ : array of shape (n_features,)
+        Means within the ranges; 0 for features of which nothing could be seen.
+    var_ : array of shape (n_features,) or None
+        Variances within the ranges, never below the noise in them. If there is little budget for so many columns,
+        then within the inner half of each learnt range, which has all but a few of the values. None without
+        `with_std`.
+    scale_ : array of shape (n_features,) or None
+        What is divided by: the root of `var_`, or 1 for features that are constant or of which nothing could be
+        seen. None without `with_std`.
+    feature_ranges_ : array of shape (n_features, 2)
+        What values are clipped to, declared or learnt; [0, 0] for features of which nothing could be seen.
+    unseen_features_ : array
+        Features of which nothing could be seen at this budget.
+    privacy_ : PrivacyStatement
+        What the scaler reveals about the data it was fitted to: print it.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array
+        Names of the features, if they were all strings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpcd import DPStandardScaler
+    >>> X = np.random.default_rng(0).normal([0, 300], [1e-3, 20], size=(20_000, 2))
+    >>> scaler = DPStandardScaler(epsilon=0.5).fit(X)
+    >>> bool(np.all(abs(scaler.transform(X).std(axis=0) - 1) < 0.2))
+    True
+    """
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    feature_bounds: Any = None
+    with_mean: bool = True
+    with_std: bool = True
+    clip: bool = True
+    random_state: Any = None
+    ledger: str | None = None
+    dataset: str | None = None
+
+    def fit(self, X, y=None):
+        """Spend the budget on centres and scales of the columns of X, of shape (n, p); y is ignored."""
+        X, _ = validated_table(self, X)
+        n_records, n_features = X.shape
+        for name in ("with_mean", "with_std", "clip"):
+            check_flag(name, getattr(self, name))
+        if not (self.with_mean or self.with_std):
+            raise ValueError(
+                "with_mean and with_std are both False, and nothing is left to learn: set one, or leave out"
+            )
+        bounds = checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None))
+        budget = PrivacyBudget(self.epsilon, 1.0 / n_records**2 if self.delta is None else self.delta)
+        noise, _ = randomness(self.random_state)
+        with opened_account(self.ledger, self.dataset) as account:
+            # From here on only the curator holds the data.
+            curator = Curator(Columns.copy_of(X, np.zeros(n_records)), budget, noise, account)
+            ranges = _learnt_range(curator) if bounds is None else _declared_range(curator, bounds)
+            # Declared bounds may be as large as doubles are.
+            with np.errstate(over="ignore"):
+                moments = _learn_moments(curator, ranges, self.with_std)
+        self.mean_ = moments.mean
+        self.var_ = moments.variance if self.with_std else None
+        self.scale_ = moments.scale if self.with_std else None
+        self.feature_ranges_ = np.column_stack([ranges.lower, ranges.upper])
+        self.unseen_features_ = np.flatnonzero(ranges.magnitude == 0.0)
+        charged = () if account is None else (f"charged to dataset {account.dataset!r} of a ledger",)
+        declared = () if bounds is None else ("bounds of the features, declared",)
+        self.privacy_ = PrivacyStatement(
+            budget.epsilon,
+            budget.delta,
+            curator.releases,
+            (f"{n_records} records, {n_features} features", *declared, *charged),
+            curator.noise_description,
+            curator.private,
+            library_version(),
+            notes=self._notes(),
+        )
+        return self
+
+    def _notes(self) -> tuple[str, ...]:
+        """What a reader of the privacy statement should know besides."""
+        count = len(self.unseen_features_)
+        if not count:
+            return ()
+        names = listed_names(self, self.unseen_features_)
+        return (f"of {count} of {self.n_features_in_} features nothing can be seen at this budget: {names}",)
+
+    def transform(self, X):
+        """Clip, center and scale."""
+        check_is_fitted(self)
+        check_two_dimensional(X)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        # Whether a value overflows is nobody's business but its owner's.
+        with np.errstate(all="ignore"):
+            scaled = np.clip(X, *self.feature_ranges_.T) if self.clip else X.astype(np.float64)
+            if self.with_mean:
+                scaled -= self.mean_
+            if self.with_std:
+                scaled /= self.scale_
+            return scaled.astype(X.dtype, copy=False)
+
+    def inverse_transform(self, X):
+        """Undo centring and scaling; what was clipped stays so."""
+        check_is_fitted(self)
+        check_two_dimensional(X)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        with np.errstate(all="ignore"):
+            restored = X.astype(np.float64)
+            if self.with_std:
+                restored *= self.scale_
+            if self.with_mean:
+                restored += self.mean_
+            return restored.astype(X.dtype, copy=False)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+DPStandardScaler.__doc__ = (
+    str(DPStandardScaler.__doc__).replace("    {BUDGET}\n", BUDGET_DOC).replace("    {SPENDING}\n", SPENDING_DOC)
+)
+
+
+class _Moments(NamedTuple):
+    """What is learnt of the columns, an entry for each."""
+
+    mean: Floats
+    variance: Floats
+    scale: Floats
+
+
+def _declared_range(curator: Curator, bounds: tuple[Floats, Floats]) -> Range:
+    """Clip the columns to declared bounds, and center them in the middle."""
+    ranges = Range.declared(bounds, centered=True)
+    curator.clip_features(ranges.lower, ranges.upper, ranges.center)
+    return ranges
+
+
+def _learnt_range(curator: Curator) -> Range:
+    """Learn where columns lie and how far they spread, and center them.
+
+    Columns whose spread cannot be told from the noise in their centre get a further round. What is asked depends on
+    what was released, and all of it is part of the same budget.
+    """
+    n_features, room = curator.n_columns, curator.gaussian_room
+    center = np.zeros(n_features)
+
+    def magnitudes(around: Floats) -> Floats:
+        return learn_magnitudes(curator, n_features, False, room, around, _SHARE_OF_HISTOGRAMS, _FALSE_RANGES)
+
+    magnitude = magnitudes(center)
+    blurred = magnitude > 0.0
+    for _ in range(_MOST_ROUNDS):
+        if not blurred.any():
+            break
+        shift, deviation = learn_centers(curator, np.where(blurred, magnitude, 0.0), False, room)
+        if not shift.any():
+            break
+        around = magnitudes(shift)
+        # A centre is none if the column is larger around it, or out of sight.
+        better = blurred & (around > 0.0) & (around <= magnitude)
+        shift[~better] = 0.0
+        _shift_columns(curator, shift)
+        center += shift
+        blurred = better & (around < magnitude) & (around <= _MOSTLY_NOISE * deviation)
+        magnitude = np.where(better, around, magnitude)
+    return Range.learnt(magnitude, center)
+
+
+def _shift_columns(curator: Curator, shift: Floats) -> None:
+    curator.clip_features(np.full_like(shift, -math.inf), np.full_like(shift, math.inf), shift)
+
+
+def _learn_moments(curator: Curator, ranges: Range, with_std: bool) -> _Moments:
+    """Spend what is left on means and variances of centered columns."""
+    n_records, seen = curator.n_records, np.flatnonzero(ranges.magnitude > 0.0)
+    moments = _Moments(ranges.center.copy(), np.zeros(curator.n_columns), np.ones(curator.n_columns))
+    if not len(seen):
+        return moments
+    reach = ranges.upper[seen] / 2.0 - ranges.lower[seen] / 2.0
+    share = _SHARE_OF_MEANS if with_std else 1.0
+    means = ClippedMeans(seen, reach, None, 1.0 / math.sqrt(share * curator.gaussian_room))
+    offset, deviation = reach * curator.release(means), reach * means.noise_level(n_records)
+    center, lower, upper = ranges.center[seen], ranges.lower[seen], ranges.upper[seen]
+    mean = moments.mean[seen] = np.clip(center + offset, lower, upper)
+    if not with_std:
+        return moments
+    # Around the mean no noise in it is multiplied by its distance from the centre.
+    _shift_columns(curator, moments.mean - ranges.center)
+    bound = np.minimum(np.maximum(upper - mean, mean - lower), _LARGEST)
+    squares = SecondMoments(seen, bound, None, 1.0 / math.sqrt(curator.gaussian_room))
+    noise = squares.noise_level(n_records)
+    if noise > _SMALL_NOISE:
+        # A quarter of the noise, for a little less of the tails.
+        bound = np.minimum(ranges.magnitude[seen] + np.abs(mean - center), _LARGEST)
+        squares = replace(squares, ranges=bound)
+    # In units of the squared bound, which may be beyond double precision. Noise in the mean makes squares larger.
+    variance = curator.release(squares) - (deviation / bound) ** 2
+    scale = bound * np.sqrt(np.clip(variance, min(noise, 1.0), 1.0))
+    # As in scikit-learn: what varies in the last digits only is rounding.
+    constant = scale <= 10.0 * np.finfo(float).eps * np.abs(mean)
+    moments.variance[seen] = np.where(constant, 0.0, scale**2)
+    moments.scale[seen] = np.where(constant, 1.0, scale)
+    return moments

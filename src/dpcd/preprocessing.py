@@ -235,7 +235,8 @@ def _learnt_range(curator: Curator) -> Range:
         center += shift
         blurred = better & (around < magnitude) & (around <= _MOSTLY_NOISE * deviation)
         magnitude = np.where(better, around, magnitude)
-    return Range.learnt(magnitude, center)
+    # Twice what histograms show. Noise in the means grows with the range, so models may be more generous than this.
+    return Range(center - 2.0 * magnitude, center + 2.0 * magnitude, center, magnitude)
 
 
 def _shift_columns(curator: Curator, shift: Floats) -> None:

@@ -47,7 +47,15 @@ def test_the_loss_of_the_contributing_guide_is_a_loss(rng):
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/privacy.md", "docs/theory.md", "docs/preprocessing.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/design.md",
+        "docs/privacy.md",
+        "docs/theory.md",
+        "docs/preprocessing.md",
+        "docs/planning.md",
+    ],
 )
 def test_links_lead_somewhere(document):
     path = ROOT / document

@@ -11,6 +11,8 @@ from dpcd.estimators import (
     DPLogisticRegression,
     DPRidge,
 )
+from dpcd.planning import Plan, plan
+from dpcd.preprocessing import DPStandardScaler
 from dpcd.privacy import BudgetExceeded, Ledger, LedgerError, PrivacyStatement
 from dpcd.tuning import PrivateSearch
 
@@ -25,8 +27,11 @@ __all__ = [
     "DPLinearSVC",
     "DPLogisticRegression",
     "DPRidge",
+    "DPStandardScaler",
     "Ledger",
     "LedgerError",
+    "Plan",
     "PrivacyStatement",
     "PrivateSearch",
+    "plan",
 ]

@@ -330,6 +330,47 @@ def show_history(
 
 
 @app.command()
+def plan(
+    n: Annotated[int, typer.Option("--n", help="Number of records.", show_default=False)],
+    p: Annotated[int, typer.Option("--p", help="Number of features.", show_default=False)],
+    epsilon: Annotated[float, typer.Option(help="The budget; smaller is more private.")] = 1.0,
+    delta: Annotated[float | None, typer.Option(help="Default: 1/n².", show_default=False)] = None,
+    loss: Annotated[str, typer.Option(help="squared or logistic.")] = "squared",
+    penalty: Annotated[str, typer.Option(help="l1 or l2.")] = "l2",
+    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="There is none to fit.")] = False,
+    bounds: Annotated[bool, typer.Option("--bounds", help="Bounds of features and target will be declared.")] = False,
+    smoothness: Annotated[bool, typer.Option("--smoothness", help="Second moments will be declared.")] = False,
+    classes: Annotated[int, typer.Option(help="Number of classes, with --loss logistic.")] = 2,
+    kind: Annotated[
+        str | None, typer.Option(help="Of columns, if you know: regular, long-tailed or flags.", show_default=False)
+    ] = None,
+    signal: Annotated[
+        float | None,
+        typer.Option(
+            help="Part of the loss that features explain, as R²; default: 0.67, logistic 0.4.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Say what a private fit would be worth, before anything is spent: from public numbers, without data."""
+    with _explained():
+        found = dpcd.plan(
+            n,
+            p,
+            epsilon,
+            delta,
+            loss=loss,
+            penalty=penalty,
+            fit_intercept=not no_intercept,
+            bounds_declared=bounds,
+            smoothness_declared=smoothness,
+            n_classes=classes,
+            kind=kind,
+            signal=signal,
+        )
+        Console().print(str(found), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def audit(
     epsilon: Annotated[float, typer.Option(help="The claim to test.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its delta.")] = 1e-5,

@@ -1,0 +1,407 @@
+"""What a private fit would be worth, from public numbers alone: nothing here sees data, and nothing is spent.
+
+The forecast has the shape that the algorithm gives it. Solvers that clip whole records leave noise in each of p
+directions whose variance falls with (nμ)² and grows with p, relative to the part of the target that the columns
+explain: a power law in p and nμ. Added to it are columns that cannot be seen at this budget, and what values beyond the
+learnt ranges would have told. The constants are fitted to errors that were measured on synthetic tables of half of the
+kinds in `dpcd.experiments.families`, and checked on all of them: ``benchmarks/forecasts.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpcd.losses import Logistic, Loss, SmoothedHinge, Squared
+from dpcd.penalties import L1, L2, Penalty, Zero
+from dpcd.privacy import PrivacyBudget
+from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
+from dpcd.solvers.auto import Choice, choose
+from dpcd.solvers.joint import clip_multiple
+from dpcd.solvers.scales import Visibility, magnitudes_share, means_share, moments_share
+
+#: Forecasts are made to be right within this factor, and are so in about four of five cases.
+FACTOR = 3.0
+#: Losses below this part of the signal count as this: what a table is made of decides there, not n, p and epsilon.
+RESOLUTION = 0.01
+
+# Below which part lost a fit is called good, usable, or at least better than the model without features.
+_GOOD, _USABLE, _HOPELESS = 0.05, 0.5, 0.9
+# Part of a numeric column that lies within the four octaves where most of it is.
+_WITHIN_OCTAVES = 0.85
+# What a table of flags is taken to be: half flags that are 1 for so many of the records, half numbers.
+_PART_OF_FLAGS, _PREVALENCES = 0.5, np.geomspace(0.01, 0.3, 25)
+_KINDS = (None, "regular", "long-tailed", "flags")
+_MOST_RECORDS = 10**13
+
+
+class Calibration(NamedTuple):
+    """Constants of the forecast for a kind of loss.
+
+    Parameters
+    ----------
+    factor, columns, records
+        Noise over signal is factor · p^columns / (nμ)^records at the usual strength of the signal.
+    long_tails, unknown_tails
+        Part of the signal in values beyond the ranges, for columns with long tails, and in between for columns of which
+        nobody says what they are like.
+    signal
+        The usual strength: which part of the loss of a model without features the columns explain.
+    """
+
+    factor: float
+    columns: float
+    records: float
+    long_tails: float
+    unknown_tails: float
+    signal: float
+
+    def lost(self, columns: Any, records: Any, signal: Any, seen: Any, clipped: Any) -> Any:
+        """Expected part lost, of numbers or arrays.
+
+        Parameters
+        ----------
+        columns, records
+            Columns that take part, and nμ that is left for the solver.
+        signal
+            Which part of the loss the columns explain.
+        seen
+            Probability that a column is seen.
+        clipped
+            Which part of the signal is in values beyond the ranges.
+        """
+        usual = (1.0 - self.signal) / self.signal
+        noise = self.factor * columns**self.columns / records**self.records * (1.0 - signal) / signal / usual
+        return 1.0 - seen * (1.0 - clipped) / (1.0 + noise)
+
+
+REGRESSION = Calibration(factor=121.0, columns=2.0, records=2.25, long_tails=0.08, unknown_tails=0.025, signal=0.67)
+CLASSIFICATION = Calibration(factor=167.0, columns=1.53, records=1.87, long_tails=0.01, unknown_tails=0.01, signal=0.4)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit with ``solver="auto"`` would do with its budget, and how good it is likely to be: print it.
+
+    Made by `plan`, whose parameters it keeps.
+    """
+
+    n: int
+    p: int
+    epsilon: float
+    delta: float | None
+    loss: Loss
+    penalty: Penalty
+    fit_intercept: bool
+    bounds_declared: bool
+    smoothness_declared: bool
+    n_classes: int
+    kind: str | None
+    signal: float
+
+    @cached_property
+    def _budget(self) -> PrivacyBudget:
+        return PrivacyBudget(self.epsilon, 1.0 / self.n**2 if self.delta is None else self.delta)
+
+    @cached_property
+    def _room(self) -> float:
+        return self._budget.gaussian_room()
+
+    @property
+    def _classifies(self) -> bool:
+        return isinstance(self.loss, (Logistic, SmoothedHinge))
+
+    @property
+    def calibration(self) -> Calibration:
+        """Constants of the forecast."""
+        return CLASSIFICATION if self._classifies else REGRESSION
+
+    @property
+    def mu(self) -> float:
+        """The budget as one number: 1/μ is the noise of a single release, in units of what a record can change."""
+        return math.sqrt(self._room)
+
+    @property
+    def _learnt(self) -> int:
+        """Columns whose range has to be learnt, the target included."""
+        if self.bounds_declared or self.smoothness_declared:
+            return 0
+        return self.p + (self.fit_intercept and not self._classifies)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Parts of μ² by what they are spent on, named as in a privacy statement; the last is the solver's."""
+        learnt, shares = self._learnt, {}
+        if learnt:
+            magnitudes = magnitudes_share(self.n, learnt, self._room)
+            # With an intercept, once more around the means.
+            shares["histograms of magnitudes"] = magnitudes * (1 + self.fit_intercept)
+            if self.fit_intercept:
+                shares["means"] = means_share(self.n, learnt, self._room)
+        if not self.smoothness_declared:
+            shares["second moments"] = moments_share(self.n, self.p, self._room)
+        return {**shares, "solver": 1.0 - sum(shares.values())}
+
+    @property
+    def _solver_mu(self) -> float:
+        """Μ that is left for each problem that is solved: one, or one for each of three classes or more."""
+        n_problems = 1 if self.n_classes == 2 else self.n_classes
+        return self.mu * math.sqrt(self.shares["solver"] / n_problems)
+
+    @property
+    def records(self) -> float:
+        """N·μ that the solver has: what one record in so many does is as large as the noise."""
+        return self.n * self._solver_mu
+
+    @property
+    def columns(self) -> int:
+        """Columns that take part if all are seen, the intercept's included."""
+        return self.p + self.fit_intercept
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The solver and why, if all columns are seen."""
+        return choose(self.n, self.columns, self._solver_mu, self.loss, self.penalty)
+
+    @property
+    def solver(self) -> str:
+        """Name of the solver."""
+        return type(self.choice.solver).__name__
+
+    @property
+    def reason(self) -> str:
+        """Why it is chosen, as the privacy statement will say."""
+        return self.choice.reason
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise in the gradient for a standardized column.
+
+        All steps together, in units of the typical slope of the loss at a record. For regression these are about the
+        units of a standardized column's coefficient over the root mean square of the residuals.
+        """
+        if math.isinf(self.records):
+            return 0.0
+        return 2.0 * clip_multiple(self.records, self.columns) * math.sqrt(self.columns) / self.records
+
+    @cached_property
+    def _visibility(self) -> Visibility | None:
+        return Visibility.of(self.n, self._learnt, self._room) if self._learnt else None
+
+    @property
+    def rarest_flag(self) -> float:
+        """Part of the records for which a 0/1 column must be 1 to be seen; rarer ones get the coefficient 0."""
+        return 0.0 if self._visibility is None else min(1.0, self._visibility.flag)
+
+    @property
+    def seen(self) -> float:
+        """Probability with which a column is seen."""
+        if self._visibility is None or self._visibility.noise == 0.0:
+            return 1.0
+        sight = self._visibility
+        numeric = float(ndtr((_WITHIN_OCTAVES - sight.column) / (math.sqrt(4.0) * sight.noise)))
+        if self.kind != "flags":
+            return numeric
+        flags = np.minimum(numeric, ndtr((_PREVALENCES - sight.flag) / sight.noise))
+        return _PART_OF_FLAGS * float(np.mean(flags)) + (1.0 - _PART_OF_FLAGS) * numeric
+
+    @property
+    def clipped(self) -> float:
+        """Expected part of the signal in values beyond the ranges."""
+        if self.smoothness_declared or self.kind in ("regular", "flags"):
+            return 0.0
+        return self.calibration.unknown_tails if self.kind is None else self.calibration.long_tails
+
+    @cached_property
+    def lost(self) -> float:
+        """Expected (F − F*)/(F(0) − F*): 0 is the fit without privacy, 1 the best model without features."""
+        if math.isinf(self.records):
+            return 0.0
+        if self.records == 0.0:
+            return 1.0
+        return float(self.calibration.lost(self.columns, self.records, self.signal, self.seen, self.clipped))
+
+    @property
+    def likely(self) -> tuple[float, float]:
+        """Where the part lost falls in about four of five cases; 1 % and less are not told apart."""
+        return max(self.lost, RESOLUTION) / FACTOR, min(max(self.lost, RESOLUTION) * FACTOR, 1.0)
+
+    @property
+    def verdict(self) -> str:
+        """``"good"``, ``"usable"``, ``"mostly noise"`` or ``"no better than the zero model"``."""
+        if self.lost < _GOOD:
+            return "good"
+        if self.lost < _USABLE:
+            return "usable"
+        return "mostly noise" if self.lost < _HOPELESS else "no better than the zero model"
+
+    def epsilon_for(self, lost: float = _GOOD) -> float | None:
+        """Least epsilon whose forecast is at most so much lost; None if there is none up to 1000."""
+        return _least(
+            lambda epsilon: replace(self, epsilon=epsilon).lost <= _checked_part(lost),
+            SMALLEST_EPSILON,
+            LARGEST_EPSILON,
+        )
+
+    def n_for(self, lost: float = _GOOD) -> int | None:
+        """Least number of records whose forecast is at most so much lost; None if there is none up to 10¹³."""
+        found = _least(lambda n: replace(self, n=math.ceil(n)).lost <= _checked_part(lost), 2.0, float(_MOST_RECORDS))
+        return None if found is None else math.ceil(found)
+
+    def __str__(self) -> str:
+        low, high = map(_percent, self.likely)
+        task = f"{self.n_classes} classes" if self._classifies else "regression"
+        kind = "" if self.kind is None else f"{self.kind} "
+        lines = [
+            f"{self.n} records, {self.p} features, epsilon = {self.epsilon:g}, delta = {self._budget.delta:.3g}: "
+            f"{self.verdict}",
+            f"  solver      {self.reason}",
+        ]
+        if math.isfinite(self.mu):
+            spent = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+            lines += [
+                f"  budget      μ = {self.mu:.3g}: {spent}",
+                f"  noise       {self.noise:.2g} of a record's typical gradient, for each standardized column",
+                f"  signal lost {_percent(self.lost)} ({low} to {high} in four of five cases), where 0% is the fit "
+                f"without privacy and 100% a model without features",
+                f"  assumed     {task}, {kind}features explain {self.signal:.0%} of the loss and all of them count",
+            ]
+        if self.rarest_flag > 0.0:
+            lines.append(
+                "  not seen    ordinary columns at this budget: declare feature_bounds"
+                if self.seen < 0.5
+                else f"  not seen    flags that are 1 for less than {_percent(self.rarest_flag)} of the records"
+            )
+        if self.lost >= _GOOD:
+            epsilon, n = self.epsilon_for(), self.n_for()
+            ways = [] if epsilon is None else [f"epsilon = {_rounded_up(epsilon)}"]
+            ways += [] if n is None else [f"{_rounded_up(n)} records"]
+            lines.append(f"  to be good  {' or '.join(ways) or 'no epsilon and no number of records would do'}")
+        return "\n".join(lines)
+
+
+def plan(
+    n: int,
+    p: int,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    *,
+    loss: str | Loss = "squared",
+    penalty: str | Penalty | None = "l2",
+    fit_intercept: bool = True,
+    bounds_declared: bool = False,
+    smoothness_declared: bool = False,
+    n_classes: int = 2,
+    kind: str | None = None,
+    signal: float | None = None,
+) -> Plan:
+    """Say what a private fit would be worth before anything is spent, from public numbers alone.
+
+    Parameters
+    ----------
+    n, p
+        Numbers of records and features.
+    epsilon, delta
+        The budget; delta None means 1/n².
+    loss
+        ``"squared"``, ``"logistic"``, or a loss from `dpcd.losses`.
+    penalty
+        ``"l1"``, ``"l2"``, a penalty from `dpcd.penalties`, or None. Its strength does not matter here.
+    fit_intercept
+        Whether there is an intercept; with one, centres are learnt too.
+    bounds_declared, smoothness_declared
+        Whether bounds of features and target, or the smoothness constants, are declared and need not be learnt.
+    n_classes
+        Number of classes, for classification.
+    kind
+        What the features are like, if you know: ``"regular"`` without long tails, ``"long-tailed"`` such as amounts of
+        money, or ``"flags"`` for many columns that are mostly zero, as one-hot coding makes them. None: in between.
+    signal
+        Which part of the loss of the best model without features the best linear model explains: R² for the squared
+        loss. None: two thirds for regression, .4 for classification. Noise counts in proportion to (1 − signal)/signal.
+
+    Returns
+    -------
+    Plan
+        The solver, its noise, the forecast and what would make it good.
+
+    Examples
+    --------
+    >>> import dpcd
+    >>> plan = dpcd.plan(20_000, 8, epsilon=1.0, loss="logistic")
+    >>> plan.solver, plan.verdict
+    ('DPNewton', 'good')
+    >>> dpcd.plan(500, 30, epsilon=0.5).verdict
+    'no better than the zero model'
+    """
+    for name, value, least in (("n", n, 2), ("p", p, 1), ("n_classes", n_classes, 2)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if n > _MOST_RECORDS:
+        raise ValueError(f"n must be at most {_MOST_RECORDS:.0e}, got {n!r}")
+    losses: dict[str, Loss] = {"squared": Squared(), "logistic": Logistic()}
+    penalties: dict[str, Penalty] = {"l1": L1(1.0), "l2": L2(1.0)}
+    if isinstance(loss, str) and loss not in losses:
+        raise ValueError(f"loss must be 'squared', 'logistic' or a loss from dpcd.losses, got {loss!r}")
+    if isinstance(penalty, str) and penalty not in penalties:
+        raise ValueError(f"penalty must be 'l1', 'l2', None or a penalty from dpcd.penalties, got {penalty!r}")
+    if kind not in _KINDS:
+        raise ValueError(f"kind must be None, 'regular', 'long-tailed' or 'flags', got {kind!r}")
+    if signal is not None and not 0.0 < signal < 1.0:
+        raise ValueError(f"signal must be a part between 0 and 1, such as an R² of 0.3, got {signal!r}")
+    result = Plan(
+        int(n),
+        int(p),
+        epsilon,
+        delta,
+        losses[loss] if isinstance(loss, str) else loss,
+        Zero() if penalty is None else penalties[penalty] if isinstance(penalty, str) else penalty,
+        bool(fit_intercept),
+        bool(bounds_declared),
+        bool(smoothness_declared),
+        int(n_classes),
+        kind,
+        0.5,
+    )
+    if n_classes > 2 and not result._classifies:
+        raise ValueError(f"n_classes={n_classes} needs a loss for classification, such as loss='logistic'")
+    PrivacyBudget(epsilon, 0.5 if delta is None else delta)
+    return replace(result, signal=result.calibration.signal if signal is None else float(signal))
+
+
+def _least(enough: Callable[[float], bool], low: float, high: float) -> float | None:
+    """Least number that is enough, within a thousandth, where more is never worse."""
+    if enough(low):
+        return low
+    if not enough(high):
+        return None
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _checked_part(lost: float) -> float:
+    if not RESOLUTION <= lost < 1.0:
+        raise ValueError(
+            f"lost must be a part below 1 and at least {RESOLUTION:g}, which is how fine forecasts are, got {lost!r}"
+        )
+    return lost
+
+
+def _percent(part: float) -> str:
+    if 0.0 < part < RESOLUTION:
+        return f"less than {RESOLUTION:.0%}"
+    return f"{part:.0%}" if part >= 0.1 else f"{100.0 * part:.2g}%"
+
+
+def _rounded_up(number: float) -> str:
+    """Two digits, and no less."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return f"{math.ceil(number / unit - 1e-9) * unit:.6g}"

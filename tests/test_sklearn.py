@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpcd
 
-ESTIMATORS = [getattr(dpcd, name) for name in dpcd.__all__ if name.startswith("DP")]
+ESTIMATORS = [getattr(dpcd, name) for name in dpcd.__all__ if name.startswith("DP") and name != "DPStandardScaler"]
 SEARCHES = [
     dpcd.PrivateSearch(dpcd.DPRidge(), {"alpha": [1e-3, 1.0]}, n_iter=2),
     dpcd.PrivateSearch(dpcd.DPLogisticRegression(), {"alpha": [1e-3, 1.0]}, n_iter=2, epsilon=math.inf),
@@ -14,7 +14,14 @@ SEARCHES = [
 
 
 @parametrize_with_checks(
-    [*(estimator(epsilon=epsilon) for estimator in ESTIMATORS for epsilon in (1.0, math.inf)), *SEARCHES]
+    [
+        *(
+            estimator(epsilon=epsilon)
+            for estimator in (*ESTIMATORS, dpcd.DPStandardScaler)
+            for epsilon in (1.0, math.inf)
+        ),
+        *SEARCHES,
+    ]
 )
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

@@ -389,8 +389,10 @@ class BestCandidate:
         try:
             candidate = self.propose(generator)
             copy = Columns.copy_of(data.features, data.target, candidate.intercept)
-            *weights, ranges = candidate.fit(Curator(copy, self.budget, noise))
-            judgement = MeanLoss(self.measure, *weights, self.largest_loss, self.noise_multiplier, ranges)
+            coefficients, intercepts, ranges = candidate.fit(Curator(copy, self.budget, noise))
+            judgement = MeanLoss(
+                self.measure, coefficients, intercepts, self.largest_loss, self.noise_multiplier, ranges
+            )
             # Charged already, as part of this mechanism.
             return Curator(data, PrivacyBudget(math.inf, 0.5), noise).release(judgement), candidate
         except Exception as failure:

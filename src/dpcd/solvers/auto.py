@@ -18,8 +18,10 @@ from dpcd.solvers.screening import Screened
 # p²/(nμ) up to which a noisy Hessian is worth its budget: that of the squared loss is released once, others change on
 # the way.
 _CROWDED_SQUARED, _CROWDED = 0.3, 0.1
-# Records of budget, nμ, that each column needs for its weight to be more than noise.
-_RECORDS_PER_COLUMN = 8.0
+# Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget, nμ,
+# for each column. Of few columns all may matter.
+_RECORDS_PER_COLUMN = 30.0
+_MANY_COLUMNS = 20
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def choose(n_records: int, n_columns: int, mu: float, loss: Loss, penalty: Penal
     if math.isinf(mu):
         return Choice(DPNewton(), "proximal Newton, because there is no noise")
     sparse = isinstance(penalty, (L1, WeightedL1)) or (isinstance(penalty, ElasticNet) and penalty.l1_ratio > 0.0)
-    if sparse and n_columns * _RECORDS_PER_COLUMN > records:
+    if sparse and n_columns >= _MANY_COLUMNS and n_columns * _RECORDS_PER_COLUMN > records:
         return Choice(
             Screened(Auto(screening=False)),
             f"screening first, because an l1 penalty expects few of the {n_columns} columns to matter and the budget "

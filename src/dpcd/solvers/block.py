@@ -20,6 +20,8 @@ _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
 _BELIEVED = 2.0
 # Part of the steps at the end whose average is the answer.
 _TAIL = 0.3
+# Part of what a full step forgets of earlier noise where the moments say what the curvature is: losses have less of it.
+_FORGOTTEN = 0.7
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,22 +114,22 @@ class DPBlockCD:
         point = np.average(path[-last:], axis=0, weights=shares[-last:])
         length = float(point @ metric @ point)
         if length > 0.0:
-            # Shrink towards zero as James and Stein do, by the part of the length that noise explains; twice that, as
-            # a model that is worse than none does more harm than one that could be better.
-            variance = 2.0 * _left_over(step, last) * (float(np.mean(noises[-last:])) / problem.loss.curvature) ** 2
+            # Shrink towards zero as James and Stein do, by the part of the length that noise explains.
+            kept = 1.0 - _FORGOTTEN * min(1.0, step / max(1.0, flattest))
+            steps_noise = step * np.array(noises) / problem.loss.curvature
+            variance = float(_weights_in_average(kept, n_steps, last) ** 2 @ steps_noise**2)
             point = point * max(0.0, 1.0 - scaled.size * variance / length)
         points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])
         return Solution(points[-1], n_steps, points)
 
 
-def _left_over(step: float, last: int) -> float:
-    """Variance that noise of variance 1 in every gradient leaves in each direction of the average of the last points.
+def _weights_in_average(kept: float, n_steps: int, last: int) -> Floats:
+    """How much of each step's noise is in the average of the last points, if a step keeps this part of what was there.
 
-    A step forgets part of what was there before, half of it on average for a full step; then the points are an
-    autoregressive process.
+    Noise of step t is in point s ≥ t with weight kept^(s − t).
     """
-    kept = 1.0 - 0.5 * min(step, 1.0)
-    return step**2 * min(1.0 / (1.0 - kept**2), 1.0 / ((1.0 - kept) ** 2 * last))
+    ages = np.arange(n_steps - last, n_steps)[:, None] - np.arange(n_steps)[None, :]
+    return np.asarray(np.where(ages >= 0, kept ** np.maximum(ages, 0), 0.0).mean(axis=0))
 
 
 def _metric(moments: Floats, noise: float) -> tuple[Floats, float]:

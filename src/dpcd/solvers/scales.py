@@ -132,7 +132,7 @@ def _share(size: int, resolution: float, room: float, least: float, most: float)
 
 def magnitudes_share(n_records: int, size: int, room: float, least: float = 0.005) -> float:
     """Part of μ² for the histograms of so many columns, from public numbers."""
-    return _share(2 * size, 0.01 * n_records, room, least, 0.12)
+    return _share(2 * size, 0.005 * n_records, room, least, 0.12)
 
 
 def means_share(n_records: int, size: int, room: float) -> float:
@@ -190,8 +190,8 @@ class Range:
 
     @classmethod
     def learnt(cls, magnitude: Floats, center: Floats) -> Range:
-        """Around a centre, up to twice what a histogram shows: beyond there is too little to learn from."""
-        return cls(center - 2.0 * magnitude, center + 2.0 * magnitude, center, magnitude)
+        """Around a centre, up to four times what a histogram shows: beyond there is too little to learn from."""
+        return cls(center - 4.0 * magnitude, center + 4.0 * magnitude, center, magnitude)
 
 
 @dataclass(frozen=True, eq=False)

@@ -197,9 +197,11 @@ class TestTheChoice:
         for loss, n in ((Squared(), 12_000), (Logistic(), 36_000)):
             assert isinstance(choose(n, 60, 1.0, loss, L2(0.1)).solver, DPNewton)
             assert isinstance(choose(n - 1, 60, 1.0, loss, L2(0.1)).solver, DPBlockCD)
-        # nμ at and just below 8 for each column.
-        assert isinstance(choose(800, 100, 1.0, Squared(), L1(0.1)).solver, DPBlockCD)
-        assert isinstance(choose(799, 100, 1.0, Squared(), L1(0.1)).solver, Screened)
+        # nμ at and just below 30 for each of at least 20 columns.
+        assert isinstance(choose(3000, 100, 1.0, Squared(), L1(0.1)).solver, DPBlockCD)
+        assert isinstance(choose(2999, 100, 1.0, Squared(), L1(0.1)).solver, Screened)
+        assert isinstance(choose(300, 20, 1.0, Squared(), L1(0.1)).solver, Screened)
+        assert isinstance(choose(300, 19, 1.0, Squared(), L1(0.1)).solver, DPBlockCD)
         assert isinstance(choose(10, 1000, math.inf, Squared(), L1(0.1)).solver, DPNewton)
         assert isinstance(choose(10, 5, 0.0, Squared(), L2(0.1)).solver, DPBlockCD)
 

@@ -18,8 +18,8 @@ from dpcd.solvers.screening import Screened
 # p²/(nμ) up to which a noisy Hessian is worth its budget: that of the squared loss is released once, others change on
 # the way.
 _CROWDED_SQUARED, _CROWDED = 0.3, 0.1
-# Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget, nμ,
-# for each column. Of few columns all may matter.
+# Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
+# nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0
 _MANY_COLUMNS = 20
 

@@ -193,8 +193,8 @@ def test_without_signal_the_zero_model_is_nearly_all_that_is_left(rng):
 
 class TestTheChoice:
     def test_boundaries(self):
-        # p²/(nμ) at .3 for the squared loss and .1 for others, and just above.
-        for loss, n in ((Squared(), 12_000), (Logistic(), 36_000)):
+        # p³/(nμ) at 2.4 for the squared loss and .7 for others, and just above.
+        for loss, n in ((Squared(), 90_000), (Logistic(), 308_572)):
             assert isinstance(choose(n, 60, 1.0, loss, L2(0.1)).solver, DPNewton)
             assert isinstance(choose(n - 1, 60, 1.0, loss, L2(0.1)).solver, DPBlockCD)
         # nμ at and just below 30 for each of at least 20 columns.
@@ -228,8 +228,8 @@ class TestTheChoice:
     @pytest.mark.parametrize(
         ("n", "p", "penalty", "words"),
         [
-            (20_000, 4, L2(0.01), ["proximal Newton, because p²/(nμ)"]),
-            (2000, 20, L2(0.01), ["one-block DP-CD, because p²/(nμ)"]),
+            (20_000, 4, L2(0.01), ["proximal Newton, because p³/(nμ)"]),
+            (2000, 20, L2(0.01), ["one-block DP-CD, because p³/(nμ)"]),
             (4000, 300, L1(0.05), ["screening first", "one-block DP-CD, because|proximal Newton, because"]),
         ],
     )

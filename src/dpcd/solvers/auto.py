@@ -15,9 +15,9 @@ from dpcd.solvers.newton import DPNewton
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.screening import Screened
 
-# p²/(nμ) up to which a noisy Hessian is worth its budget: that of the squared loss is released once, others change on
+# p³/(nμ) up to which a noisy Hessian is worth its budget: that of the squared loss is released once, others change on
 # the way.
-_CROWDED_SQUARED, _CROWDED = 0.3, 0.1
+_CROWDED_SQUARED, _CROWDED = 2.4, 0.7
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0
@@ -56,11 +56,11 @@ def choose(n_records: int, n_columns: int, mu: float, loss: Loss, penalty: Penal
             f"screening first, because an l1 penalty expects few of the {n_columns} columns to matter and the budget "
             f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
         )
-    crowded = n_columns**2 / records if records > 0.0 else math.inf
+    crowded = n_columns**3 / records if records > 0.0 else math.inf
     limit = _CROWDED_SQUARED if isinstance(loss, Squared) else _CROWDED
     if crowded <= limit:
-        return Choice(DPNewton(), f"proximal Newton, because p²/(nμ) = {crowded:.2g} is at most {limit}")
-    return Choice(DPBlockCD(), f"one-block DP-CD, because p²/(nμ) = {crowded:.2g} is above {limit}")
+        return Choice(DPNewton(), f"proximal Newton, because p³/(nμ) = {crowded:.2g} is at most {limit}")
+    return Choice(DPBlockCD(), f"one-block DP-CD, because p³/(nμ) = {crowded:.2g} is above {limit}")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from dpcd.privacy import Curator
 from dpcd.solvers.joint import Scaled, check_whole_records
 from dpcd.solvers.problem import Floats, Problem, Solution
 
-# Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length.
-_HORIZON = 3.0
+# Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length,
+# and below .3 of one step nothing is left of them but noise.
+_HORIZON, _LOST = 3.0, 0.3
 _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
 # Eigenvalues of noisy moments below so many times their noise are not believed, but for those above 1, the mean.
 _BELIEVED = 2.0
@@ -86,7 +87,7 @@ class DPBlockCD:
             return scaled.zero_model()
         if scaled.noiseless:
             return scaled.without_noise()
-        horizon = scaled.records / (_HORIZON * scaled.size) - 1.0
+        horizon = scaled.records / (_HORIZON * scaled.size) - _LOST
         if horizon <= 0.0 and self.n_steps is None:
             return scaled.zero_model()
         moments = scaled.moments(self.moments, rounds=1)

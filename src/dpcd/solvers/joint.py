@@ -44,7 +44,7 @@ def check_whole_records(loss: Loss, penalty: Penalty) -> None:
 def clip_multiple(records: float, size: int) -> float:
     """Clip of whole gradients, in units of their mean size, for a budget in records and so many columns."""
     # Noise is proportional to the clip and bias falls with it: the more budget for each column, the larger a clip.
-    return min(max(0.95 * (records / size) ** 0.25, 2.0), 6.0)
+    return min(max(0.6 * (records / size) ** 0.33, 1.0), 6.0)
 
 
 @dataclass(frozen=True, eq=False)

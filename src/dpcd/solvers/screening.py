@@ -21,8 +21,9 @@ from dpcd.solvers.sgd import DPSGD
 # In units of (typical slope)·(column's root mean square). Only the order of the sums matters: a low clip hardly changes
 # it, and noise falls with the clip.
 _CLIP = 0.5
-# A solver like DP-CD needs about so many records of budget (nμ) for each column.
-_RECORDS_PER_COLUMN = 100.0
+# How many columns to keep, as a part of the root of the budget in records (nμ): each one that is kept needs records,
+# and so does each choice.
+_KEPT = 0.3
 # Part of the choice's budget that goes into the slope where it is not known.
 _SLOPE_SHARE = 0.1
 
@@ -39,8 +40,8 @@ class Screened:
     solver
         What solves the problem on the columns that are kept: any solver for which a column may stay out.
     n_kept
-        How many columns to keep, besides the intercept's. None: as many as the budget has hundreds of records nμ, at
-        least one. If there are no more columns than that anyway, nothing is spent on a choice.
+        How many columns to keep, besides the intercept's. None: .3 times the root of the budget in records nμ, at least
+        one. If there are no more columns than that anyway, nothing is spent on a choice.
     share
         Part of the budget that is spent on the choice.
 
@@ -90,7 +91,7 @@ class Screened:
         room = curator.gaussian_room / parts
         penalized = np.arange(len(problem.smoothness)) < problem.n_penalized
         candidates = np.flatnonzero(penalized & (problem.smoothness > 0.0))
-        n_kept = self.n_kept or max(1.0, curator.n_records * math.sqrt(room) / _RECORDS_PER_COLUMN)
+        n_kept = self.n_kept or max(1.0, _KEPT * math.sqrt(curator.n_records * math.sqrt(room)))
         if n_kept >= len(candidates):
             return self.solver.solve(curator, problem, parts, choices)
         if room <= 0.0:

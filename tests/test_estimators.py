@@ -225,6 +225,46 @@ class TestPrivateFits:
                 assert len(model.privacy_.releases) == 1
         assert min(scores.values()) > 0.7, scores
 
+    @pytest.mark.parametrize("factor", [1e-9, 1e9])
+    def test_the_unit_of_a_column_does_not_matter(self, factor, table):
+        """Ranges are powers of two, so predictions change a little, within what noise does to them."""
+        X, y = table
+        other = X * [1.0, factor, 1.0]
+        reference = DPRidge(alpha=0.0, random_state=0).fit(X, y).predict(X)
+        spread = np.std(DPRidge(alpha=0.0, random_state=1).fit(X, y).predict(X) - reference)
+        moved = DPRidge(alpha=0.0, random_state=0).fit(other, y).predict(other) - reference
+        assert np.std(moved) <= 3.0 * spread
+
+    @pytest.mark.parametrize("model", [DPRidge, DPLogisticRegression])
+    def test_a_column_far_from_zero_does_not_destroy_the_fit(self, model, table):
+        X, y = table
+        y = y > 0 if model is DPLogisticRegression else y
+        far = X + 1e3 * X.std(axis=0) * [1.0, -1.0, 0.0]
+        here, there = (model(random_state=0).fit(table, y).score(table, y) for table in (X, far))
+        assert here > 0.7
+        assert there > here - 0.05
+
+    def test_predictions_clip_to_the_ranges_of_the_fit(self, table):
+        X, y = table
+        model = DPRidge(random_state=0).fit(X, y)
+        assert model.feature_ranges_.shape == (3, 2)
+        inside = np.clip(X, *model.feature_ranges_.T)
+        assert np.mean(inside == X) > 0.99
+        far = X.copy()
+        far[0] = 1e6 * model.feature_ranges_[:, 1]
+        np.testing.assert_allclose(model.predict(far)[0], model.feature_ranges_[:, 1] @ model.coef_ + model.intercept_)
+        straight = DPRidge(random_state=0, clip_predictions=False).fit(X, y)
+        np.testing.assert_allclose(straight.predict(far), far @ straight.coef_ + straight.intercept_)
+        known = DPRidge(random_state=0, smoothness=np.mean(X**2, axis=0)).fit(X, y)
+        assert known.feature_ranges_ is None
+
+    def test_what_a_statement_lists_adds_up_to_the_budget(self, table):
+        X, y = table
+        for parameters in ({}, {"feature_bounds": (-500.0, 500.0), "target_bounds": (-20.0, 20.0)}):
+            statement = DPRidge(random_state=0, **parameters).fit(X, y).privacy_
+            total = sum((release.cost for release in statement.releases), PrivacyCost())
+            assert 1.0 - 1e-6 < total.epsilon(statement.delta) <= 1.0
+
     def test_a_column_that_cannot_be_seen_stays_out(self, table, rng):
         X, y = table
         X = np.column_stack([X, np.zeros(len(X)), np.where(rng.random(len(X)) < 1e-4, 1e9, 0.0)])

@@ -215,7 +215,7 @@ class TestTheChoice:
     @pytest.mark.parametrize("penalty", [L1(0.1), L2(0.1)], ids=name)
     def test_more_records_or_budget_never_lead_back(self, penalty):
         rank = {Screened: 0, DPBlockCD: 1, DPNewton: 2}
-        sizes, budgets = np.geomspace(10, 1e8, 60).astype(int), np.geomspace(1e-4, 100, 60)
+        sizes, budgets = np.geomspace(10, 1e8, 60).astype(int), np.geomspace(1e-4, 1e5, 60)
         for p in (1, 10, 200):
             by_records = [rank[type(choose(int(n), p, 0.3, Logistic(), penalty).solver)] for n in sizes]
             by_budget = [rank[type(choose(5000, p, mu, Logistic(), penalty).solver)] for mu in budgets]

@@ -14,7 +14,7 @@ from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, rand
 from dpcd.privacy.mechanisms import ClippedMeans, SecondMoments
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.problem import Floats
-from dpcd.solvers.scales import Range, learn_centers, learn_magnitudes
+from dpcd.solvers.scales import Range, close_in, learn_magnitudes, shift_features
 from dpcd.validation import (
     BUDGET_DOC,
     SPENDING_DOC,
@@ -31,11 +31,6 @@ from dpcd.validation import (
 _SHARE_OF_HISTOGRAMS = 0.12
 # Expected number of columns whose range is noise. To a model that is a useless column, here it is a wrong answer.
 _FALSE_RANGES = 0.01
-# A mean is off by its noise, in proportion to the column's magnitude: far from zero it takes a few rounds to close in.
-# Each of them divides the distance by twenty or more.
-_MOST_ROUNDS = 3
-# A column this many deviations of the noise in its centre wide is mostly that noise.
-_MOSTLY_NOISE = 16.0
 # Of what is left for the moments. Noise in a mean is about twice as large as in a scale for the same budget.
 _SHARE_OF_MEANS = 2.0 / 3.0
 # Of a squared range: noise in a variance up to this is a small part of the variance of any bell-shaped column.
@@ -208,39 +203,15 @@ def _declared_range(curator: Curator, bounds: tuple[Floats, Floats]) -> Range:
 
 
 def _learnt_range(curator: Curator) -> Range:
-    """Learn where columns lie and how far they spread, and center them.
-
-    Columns whose spread cannot be told from the noise in their centre get a further round. What is asked depends on
-    what was released, and all of it is part of the same budget.
-    """
+    """Learn where columns lie and how far they spread, and center them."""
     n_features, room = curator.n_columns, curator.gaussian_room
-    center = np.zeros(n_features)
 
-    def magnitudes(around: Floats) -> Floats:
-        return learn_magnitudes(curator, n_features, False, room, around, _SHARE_OF_HISTOGRAMS, _FALSE_RANGES)
+    def magnitudes(columns: Any, target: bool, around: Floats | None) -> Floats:
+        return learn_magnitudes(curator, columns, target, room, around, _SHARE_OF_HISTOGRAMS, _FALSE_RANGES)
 
-    magnitude = magnitudes(center)
-    blurred = magnitude > 0.0
-    for _ in range(_MOST_ROUNDS):
-        if not blurred.any():
-            break
-        shift, deviation = learn_centers(curator, np.where(blurred, magnitude, 0.0), False, room)
-        if not shift.any():
-            break
-        around = magnitudes(shift)
-        # A centre is none if the column is larger around it, or out of sight.
-        better = blurred & (around > 0.0) & (around <= magnitude)
-        shift[~better] = 0.0
-        _shift_columns(curator, shift)
-        center += shift
-        blurred = better & (around < magnitude) & (around <= _MOSTLY_NOISE * deviation)
-        magnitude = np.where(better, around, magnitude)
+    magnitude, center = close_in(curator, magnitudes(n_features, False, None), False, room, magnitudes)
     # Twice what histograms show. Noise in the means grows with the range, so models may be more generous than this.
     return Range(center - 2.0 * magnitude, center + 2.0 * magnitude, center, magnitude)
-
-
-def _shift_columns(curator: Curator, shift: Floats) -> None:
-    curator.clip_features(np.full_like(shift, -math.inf), np.full_like(shift, math.inf), shift)
 
 
 def _learn_moments(curator: Curator, ranges: Range, with_std: bool) -> _Moments:
@@ -258,7 +229,7 @@ def _learn_moments(curator: Curator, ranges: Range, with_std: bool) -> _Moments:
     if not with_std:
         return moments
     # Around the mean no noise in it is multiplied by its distance from the centre.
-    _shift_columns(curator, moments.mean - ranges.center)
+    shift_features(curator, moments.mean - ranges.center)
     bound = np.minimum(np.maximum(upper - mean, mean - lower), _LARGEST)
     squares = SecondMoments(seen, bound, None, 1.0 / math.sqrt(curator.gaussian_room))
     noise = squares.noise_level(n_records)

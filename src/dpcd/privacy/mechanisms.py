@@ -428,7 +428,9 @@ class LaplaceSecondMoments(_WithinRanges):
 
 @dataclass(frozen=True, eq=False)
 class DyadicCounts:
-    """Histograms of ⌊log₂|x − center|⌋, k = −60 … 60, of the first `n_features` columns and perhaps of the target.
+    """Histograms of ⌊log₂|x − center|⌋, k = −60 … 60, of some columns and perhaps of the target.
+
+    `columns` are their indices; a number means the first so many.
 
     `center` has an entry for each histogram, the target's last; None is zero everywhere.
 
@@ -440,7 +442,7 @@ class DyadicCounts:
     Gaussian has scale z·B√(2d).
     """
 
-    n_features: int
+    columns: NDArray[np.int64] | int
     with_target: bool
     noise_multiplier: float
     center: Floats | None = None
@@ -450,6 +452,8 @@ class DyadicCounts:
     count = 1
 
     def __post_init__(self) -> None:
+        which = np.arange(self.columns) if isinstance(self.columns, int) else self.columns
+        object.__setattr__(self, "columns", frozen(which, np.int64))
         object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
         check_multipliers(self.noise_multiplier)
         if self.size < 1:
@@ -462,7 +466,7 @@ class DyadicCounts:
     @property
     def size(self) -> int:
         """Number of histograms."""
-        return self.n_features + self.with_target
+        return len(np.atleast_1d(self.columns)) + self.with_target
 
     @property
     def noise_multipliers(self) -> tuple[float, float]:
@@ -484,7 +488,8 @@ class DyadicCounts:
         encoder = lattice(data.n_records, self.noise_level, self.noise_level)
         draws = noise.gaussian(self.noise_level * encoder.bound, self.size * BUCKETS)
         kernel = compiled(kernels.dyadic_counts)
-        columns = [data.features[:, j] for j in range(self.n_features)] + [data.target] * self.with_target
+        columns = [data.features[:, j] for j in np.asarray(self.columns).tolist()]
+        columns += [data.target] * self.with_target
         pairs = zip(columns, np.asarray(self.center).tolist(), strict=True)
         counts = np.array([kernel(column, center) for column, center in pairs], dtype=np.int64)
         counts *= np.int64(encoder.bound)

@@ -19,6 +19,8 @@ _HORIZON, _LOST = 3.0, 0.3
 _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
 # Eigenvalues of noisy moments below so many times their noise are not believed, but for those above 1, the mean.
 _BELIEVED = 2.0
+# A steepest direction up to so many times as steep as the flattest ones is not told from noise.
+_STANDS_OUT = 1.5
 # Part of the steps at the end whose average is the answer.
 _TAIL = 0.3
 # Part of what a full step forgets of earlier noise where the moments say what the curvature is: losses have less of it.
@@ -92,7 +94,7 @@ class DPBlockCD:
             return scaled.zero_model()
         moments = scaled.moments(self.moments, rounds=1)
         metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * scaled.size))
-        whitening = np.tril(np.linalg.inv(np.linalg.cholesky(metric)))
+        whitening = _whitening(metric)
         # In this metric a full step moves the flattest directions by 1/flattest of what their gradient asks for.
         steps = horizon * flattest
         n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self.most_steps))
@@ -134,7 +136,20 @@ def _weights_in_average(kept: float, n_steps: int, last: int) -> Floats:
 
 
 def _metric(moments: Floats, noise: float) -> tuple[Floats, float]:
-    """Second moments whose flat directions, in which noise could be all there is, are raised to the same level."""
+    """Second moments whose flat directions, in which noise could be all there is, are raised to the same level.
+
+    Where even the steepest direction could be noise, all of them are.
+    """
     flattest = min(1.0, _BELIEVED * noise) + noise
     values, vectors = np.linalg.eigh(moments)
+    if values[-1] <= _STANDS_OUT * flattest:
+        return max(flattest, float(values[-1])) * np.eye(len(values)), flattest
     return (vectors * np.maximum(values, flattest)) @ vectors.T, flattest
+
+
+def _whitening(metric: Floats) -> Floats:
+    """B with B·M·Bᵀ = I: lower triangular, or its diagonal, which is faster, if M is diagonal."""
+    diagonal = np.diag(metric)
+    if np.array_equal(metric, np.diag(diagonal)):
+        return 1.0 / np.sqrt(diagonal)
+    return np.tril(np.linalg.inv(np.linalg.cholesky(metric)))

@@ -192,7 +192,8 @@ class Scaled:
         mechanism = JointGradient(self.view(whitening, point), self.multiplier(share), clip=clip)
         # Rows were multiplied by B, so the sum is B·gradient.
         released = self.curator.release(mechanism)
-        return np.linalg.solve(whitening, released), mechanism.noise_level(self.curator.n_records)
+        gradient = released / whitening if whitening.ndim == 1 else np.linalg.solve(whitening, released)
+        return gradient, mechanism.noise_level(self.curator.n_records)
 
     def sizes(self, whitening: Floats, point: Floats, share: float) -> Sizes:
         """Noisy histogram of the sizes of gradients in the metric of the whitening."""

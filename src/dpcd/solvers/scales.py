@@ -8,6 +8,7 @@ Gaussian and part of the same budget. How much of it they get follows from n, p 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,8 +30,13 @@ _FALSE_TARGETS = 1e-5
 # Flags are the commonest columns of all: half of the false alarms are allowed at the bucket of 1, which makes a rare
 # flag visible at two thirds of the records it would otherwise take.
 _FLAG_BUCKET = LARGEST_EXPONENT
-# A mean counts as different from zero from so many noise deviations on.
-_SIGNIFICANT_MEAN = 4.0
+# Most of μ² for one look at the magnitudes of all columns; and, for each column that is looked at again.
+_MOST_MAGNITUDES, _MOST_AGAIN = 0.12, 0.02
+# A mean counts as different from zero from so many noise deviations on; a histogram around it has the last word.
+_SIGNIFICANT_MEAN = 2.5
+_MOST_ROUNDS = 4
+# A column this many deviations of the noise in its centre wide is mostly that noise.
+_MOSTLY_NOISE = 16.0
 
 
 class Smoothness(Protocol):
@@ -132,12 +138,12 @@ def _share(size: int, resolution: float, room: float, least: float, most: float)
 
 def magnitudes_share(n_records: int, size: int, room: float, least: float = 0.005) -> float:
     """Part of μ² for the histograms of so many columns, from public numbers."""
-    return _share(2 * size, 0.005 * n_records, room, least, 0.12)
+    return _share(2 * size, 0.005 * n_records, room, least, _MOST_MAGNITUDES)
 
 
 def means_share(n_records: int, size: int, room: float) -> float:
     """Part of μ² for the means of so many columns, from public numbers."""
-    return _share(4 * size, 0.01 * n_records, room, 0.005, 0.06)
+    return _share(4 * size, 0.01 * n_records, room, 0.005, min(0.06, 0.02 + 0.01 * size))
 
 
 def moments_share(n_records: int, size: int, room: float) -> float:
@@ -248,10 +254,14 @@ def prepare(
         learnt = _learn_ranges(curator, unknown_features, unknown_target, intercept, room)
         features = _part(learnt, slice(unknown_features)) if unknown_features else features
         target = _part(learnt, slice(unknown_features, None)) if unknown_target else target
+    # What was learnt has been shifted to its centre already.
     if features is not None:
-        curator.clip_features(features.lower, features.upper, features.center)
+        shifted = features.center if unknown_features else np.zeros(n_features)
+        curator.clip_features(features.lower - shifted, features.upper - shifted, features.center - shifted)
     if target is not None and np.all(target.magnitude > 0.0):
-        curator.clip_target(float(target.lower[0]), float(target.upper[0]), float(target.center[0]))
+        center = float(target.center[0])
+        gone = center if unknown_target else 0.0
+        curator.clip_target(float(target.lower[0]) - gone, float(target.upper[0]) - gone, center - gone)
 
     slope = loss.lipschitz if needs_slope else None
     visible = np.flatnonzero(features.magnitude > 0.0) if known is None and features is not None else np.arange(0)
@@ -278,15 +288,73 @@ def _part(ranges: Range, which: slice) -> Range:
 
 
 def _learn_ranges(curator: Curator, n_features: int, with_target: bool, centered: bool, room: float) -> Range:
-    """Ranges of the features and of the target (last), around zero or around centres of their own."""
-    magnitude = learn_magnitudes(curator, n_features, with_target, room)
-    center = np.zeros_like(magnitude)
-    if centered and magnitude.any():
-        center, _ = learn_centers(curator, magnitude, with_target, room)
-        # Where no mean stands out there is nothing new to see.
-        if center.any():
-            magnitude = learn_magnitudes(curator, n_features, with_target, room, center)
+    """Ranges of the features and of the target (last), around zero or around centres of their own.
+
+    The columns are shifted to their centres.
+    """
+    magnitude, center = learn_magnitudes(curator, n_features, with_target, room), np.zeros(n_features + with_target)
+    if centered:
+
+        def magnitudes(columns: NDArray[np.int64], target: bool, around: Floats) -> Floats:
+            # Few columns are asked for again, so little is needed to see them.
+            most = min(_MOST_AGAIN * (len(columns) + target), _MOST_MAGNITUDES)
+            return learn_magnitudes(curator, columns, target, room, around, most_share=most)
+
+        magnitude, center = close_in(curator, magnitude, with_target, room, magnitudes)
     return Range.learnt(magnitude, center)
+
+
+def close_in(
+    curator: Curator,
+    magnitude: Floats,
+    with_target: bool,
+    room: float,
+    magnitudes: Callable[[NDArray[np.int64], bool, Floats], Floats],
+) -> tuple[Floats, Floats]:
+    """Magnitudes around centres, and the centres, from magnitudes around zero, the target's last; columns are shifted.
+
+    A mean is off by its noise, which is in proportion to the column's magnitude: far from zero it takes a few rounds to
+    close in, each of which divides the distance by ten or more. Columns whose spread cannot be told from the noise in
+    their centre get a further round. What is asked depends on what was released.
+
+    Parameters
+    ----------
+    curator, room
+        Where the data are, and the μ² that shares are parts of.
+    magnitude, with_target
+        What was seen around zero.
+    magnitudes
+        Learns magnitudes of some columns, and perhaps of the target, around given centres.
+    """
+    n_features = len(magnitude) - with_target
+    center, blurred = np.zeros_like(magnitude), magnitude > 0.0
+    for _ in range(_MOST_ROUNDS):
+        if not blurred.any():
+            break
+        shift, deviation = learn_centers(curator, np.where(blurred, magnitude, 0.0), with_target, room)
+        moved = np.flatnonzero(shift)
+        # Where no mean stands out there is nothing new to see.
+        if not len(moved):
+            break
+        target_moved = with_target and moved[-1] == n_features
+        around = magnitude.copy()
+        around[moved] = magnitudes(moved[: len(moved) - target_moved], bool(target_moved), shift[moved])
+        # A centre is none if the column is larger around it, or out of sight.
+        better = (shift != 0.0) & (around > 0.0) & (around <= magnitude)
+        shift[~better] = 0.0
+        shift_features(curator, shift[:n_features])
+        if with_target:
+            curator.clip_target(-math.inf, math.inf, float(shift[-1]))
+        center += shift
+        blurred = better & (around < magnitude) & (around <= _MOSTLY_NOISE * deviation)
+        magnitude = np.where(better, around, magnitude)
+    return magnitude, center
+
+
+def shift_features(curator: Curator, shift: Floats) -> None:
+    """Subtract released numbers from the features, and clip nothing."""
+    everywhere = np.full_like(shift, math.inf)
+    curator.clip_features(-everywhere, everywhere, shift)
 
 
 def learn_centers(curator: Curator, magnitude: Floats, with_target: bool, room: float) -> tuple[Floats, Floats]:
@@ -327,21 +395,22 @@ def target_rms(curator: Curator, room: float) -> float | None:
 
 def learn_magnitudes(
     curator: Curator,
-    n_features: int,
+    columns: NDArray[np.int64] | int,
     with_target: bool,
     room: float,
     center: Floats | None = None,
     least_share: float = 0.005,
     false_features: float = _FALSE_FEATURES,
+    most_share: float = _MOST_MAGNITUDES,
 ) -> Floats:
     """Power of two b_j ≥ |x_j − center_j| for all but a few records, the target's last; 0 where nothing is seen.
 
-    It takes the part of μ² that makes the noise about .01 of the records, between `least_share` and 12 %. At most
-    `false_features` columns are expected to get a range out of noise alone, or a far larger one than theirs.
+    It takes the part of μ² that makes the noise about .005 of the records, between `least_share` and `most_share`. At
+    most `false_features` columns are expected to get a range out of noise alone, or a far larger one than theirs.
     """
-    size = n_features + with_target
-    share = magnitudes_share(curator.n_records, size, room, least_share)
-    mechanism = DyadicCounts(n_features, with_target, 1.0 / math.sqrt(share * room), center)
+    size = (columns if isinstance(columns, int) else len(columns)) + with_target
+    share = min(magnitudes_share(curator.n_records, size, room, least_share), most_share)
+    mechanism = DyadicCounts(columns, with_target, 1.0 / math.sqrt(share * room), center)
     counts = curator.release(mechanism)
     false_alarms = np.full(size, false_features)
     if with_target:

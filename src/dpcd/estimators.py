@@ -351,12 +351,13 @@ class DPLasso(_PrivateRegressor):
 
     Parameters
     ----------
-    alpha : float, default=1.0
-        Strength of the penalty.
+    alpha : float or None, default=None
+        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger one
+        makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
     {REGRESSION}
     """
 
-    alpha: float = 1.0
+    alpha: float | None = None
 
     def _loss(self):
         return Squared()
@@ -393,14 +394,15 @@ class DPElasticNet(_PrivateRegressor):
 
     Parameters
     ----------
-    alpha : float, default=1.0
-        Strength of the penalty.
+    alpha : float or None, default=None
+        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger one
+        makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
     l1_ratio : float, default=0.5
         1 is the LASSO, 0 ridge regression.
     {REGRESSION}
     """
 
-    alpha: float = 1.0
+    alpha: float | None = None
     l1_ratio: float = 0.5
 
     def _loss(self):

@@ -56,7 +56,10 @@ def validated_table(estimator: Any, X: Any, y: Any = "no_validation", **check: A
         except (OverflowError, ValueError) as error:
             if isinstance(error, OverflowError) or "could not convert" in str(error):
                 # The message would quote the value.
-                raise ValueError("X and y must be numeric, and within the range of double precision") from None
+                raise ValueError(
+                    "X and y must be numeric, and within the range of double precision: encode categories first, with "
+                    "levels known beforehand, as in OneHotEncoder(categories=...)"
+                ) from None
             raise
     if X.shape[0] < 2:
         raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
@@ -84,7 +87,7 @@ def check_parts(loss: Any, penalty: Any, solver: Any, fit_intercept: Any) -> Non
             f"penalty must be an object such as dpcd.penalties.L1(0.1), or a NamedTuple like it; got {penalty!r}"
         )
     if isinstance(solver, type) or not hasattr(solver, "solve"):
-        raise ValueError(f"solver must be 'auto' or an object such as dpcd.solvers.DPCD(), got {solver!r}")
+        raise ValueError(f"solver must be 'auto' or an object such as dpcd.solvers.DPNewton(), got {solver!r}")
     check_flag("fit_intercept", fit_intercept)
 
 

@@ -168,11 +168,12 @@ def test_square_sum_equals_its_definition_and_stays_within_the_bound():
 def test_dyadic_counts_put_a_record_into_at_most_one_bucket():
     kernel = compiled(kernels.dyadic_counts)
     for x in WILD:
-        counts = kernel(np.array([x]))
+        counts = kernel(np.array([x]), 0.0)
         assert counts.min() == 0
         assert counts.sum() == (0 if x == 0.0 or np.isnan(x) else 1)
     column = np.array([1.0, -1.5, 2.0, 0.75, 2.0**-59, 2.0**60])
-    counts = kernel(column)
+    counts = kernel(column, 0.0)
+    assert np.array_equal(kernel(column + 3.0, 3.0)[55:], counts[55:])
     expected = np.zeros(BUCKETS)
     for k in (0, 0, 1, -1, -59, 60):
         expected[k + 60] += 1

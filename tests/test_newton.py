@@ -15,6 +15,7 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.auto import choose
+from dpcd.solvers.joint import Sizes
 from dpcd.solvers.quadratic import Quadratic
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
@@ -299,3 +300,25 @@ class TestTheQuadratic:
 def test_wrong_settings(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+class TestSizes:
+    def sizes(self, counts, noise=0.0):
+        edges = 2.0 ** (np.arange(1, 41) / 2.0)
+        return Sizes(np.pad(np.asarray(counts, dtype=float), (0, 40 - len(counts))), edges, noise, 2)
+
+    def test_a_rare_class_raises_the_clip_and_noise_does_not(self):
+        counts = np.zeros(20)
+        counts[4], counts[13] = 9500.0, 500.0
+        assert self.sizes(counts).raised(10.0, n_cut=50.0) == 2.0**7, "the bucket of the rare ones"
+        assert self.sizes(counts).raised(10.0, n_cut=600.0) == 10.0
+        assert self.sizes(counts, noise=100.0).raised(10.0, n_cut=50.0) == 10.0
+        assert self.sizes(np.zeros(20)).raised(10.0, n_cut=50.0) == 10.0
+
+    def test_rare_classes_are_learnt(self):
+        sample = family("rare-class", 50_000, 6, Logistic())
+        truth = objective(*sample[1:], newton_optimum(*sample[1:]))
+        zero = objective(*sample[1:], np.zeros(6))
+        model = DPLogisticRegression(epsilon=3.0, fit_intercept=False, random_state=0, classes=[-1, 1])
+        model.fit(sample.X, sample.y)
+        assert objective(*sample[1:], model.coef_[0]) - truth < 0.02 * (zero - truth)

@@ -99,18 +99,15 @@ def test_centers_are_learnt_with_an_intercept_only(rng):
     n, offsets = 20_000, np.array([0.0, 3.0, -300.0])
     X, y = offsets + rng.normal(size=(n, 3)), 50.0 + rng.normal(size=n)
     learnt, curator = learn(X, y, intercept=True, needs_slope=False)
-    assert [release.description.split()[0] for release in curator.releases] == [
-        "histograms",
-        "means",
-        "histograms",
-        "second",
-    ]
-    # A mean is off by its noise, which is in proportion to the range it was clipped to.
-    assert np.all(np.abs(learnt.features.center - offsets) < [0.2, 0.5, 20.0])
-    assert abs(learnt.target_center - 50.0) < 5.0
-    assert learnt.smoothness[2] < 1000.0, "the column is far smaller around its centre"
+    asked = [release.description.split()[0] for release in curator.releases]
+    assert asked[:3] == ["histograms", "means", "histograms"]
+    assert asked[-1] == "second"
+    # Rounds close in on a centre until the column is wider than the noise in it.
+    assert np.all(np.abs(learnt.features.center - offsets) < 1.0)
+    assert abs(learnt.target_center - 50.0) < 1.0
+    assert learnt.smoothness[2] < 10.0, "the column is far smaller around its centre"
     clipped = np.clip(X, learnt.features.lower, learnt.features.upper) - learnt.features.center
-    assert np.array_equal(curator._columns.features[:, :3], clipped)
+    np.testing.assert_allclose(curator._columns.features[:, :3], clipped, atol=1e-12)
     without, curator = learn(X, y, intercept=False, needs_slope=False)
     assert not without.features.center.any()
     assert len(curator.releases) == 2

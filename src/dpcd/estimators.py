@@ -352,8 +352,8 @@ class DPLasso(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger one
-        makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
+        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger
+        one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
     {REGRESSION}
     """
 
@@ -395,8 +395,8 @@ class DPElasticNet(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger one
-        makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
+        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger
+        one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
     l1_ratio : float, default=0.5
         1 is the LASSO, 0 ridge regression.
     {REGRESSION}

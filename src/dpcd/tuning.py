@@ -155,8 +155,9 @@ class PrivateSearch(BaseEstimator):
 
         def propose(generator: np.random.Generator) -> _Candidate:
             state = np.random.RandomState(generator.bit_generator)
-            (settings,) = ParameterSampler(self.param_distributions, 1, random_state=state)
-            return _Candidate(template, settings, n_records, n_features, budget, generator)
+            # Copies, so that no object that remembers carries anything from one candidate to the next.
+            (settings,) = ParameterSampler(copy.deepcopy(self.param_distributions), 1, random_state=state)
+            return _Candidate(copy.deepcopy(template), settings, n_records, n_features, budget, generator)
 
         with opened_account(self.ledger, self.dataset) as account:
             if math.isfinite(budget.epsilon):

@@ -368,19 +368,20 @@ class BestCandidate:
     def run(self, data: Columns, noise: NoiseSource) -> tuple[Candidate, float] | None:
         """The best candidate and its noisy mean loss; None if none was tried."""
         best: tuple[float, Candidate | Exception] | None = None
-        generator = noise.generator()
         # A warning would tell of candidates that did not win, and of how many there were.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for _ in range(self.number.draw(noise)):
-                outcome = self._one(data, noise, generator)
+                # A generator for each: the winner's settings are released, and nothing of another may follow from them.
+                outcome = self._one(data, noise, noise.generator())
                 if best is None or outcome[0] < best[0]:
                     best = outcome
         if best is None:
             return None
         loss, candidate = best
         if isinstance(candidate, Exception):
-            raise candidate
+            # Without the frames it passed through, which hold raw data.
+            raise candidate.with_traceback(None) from None
         return candidate, loss
 
     def _one(

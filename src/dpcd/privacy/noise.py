@@ -88,7 +88,7 @@ class SecureNoise:
         return np.asarray(mechanism(scores.tolist()), dtype=np.int64)
 
     def generator(self) -> np.random.Generator:
-        """Seeded with 256 bits from the operating system. Its output is never released, only what noise hides of it."""
+        """Seeded anew with 256 bits from the operating system, for one use: batches, or one candidate's settings."""
         return np.random.Generator(np.random.PCG64DXSM(secrets.randbits(256)))
 
     @staticmethod

@@ -25,6 +25,9 @@ _VISIBLE = 4.0
 _WINDOW_OCTAVES = 3
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
+# Records, as a part of √p/μ, that a clip may cut: their pull is then about that of the noise. More is seen as clearly
+# more when it exceeds so many deviations of noise, and a clip is raised by six octaves at most.
+_CUT, _CLEARLY, _RAISED_OCTAVES = 10.0, 3.0, 6
 
 # A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
 # those that follow. With less than 1/30 of the records it is not worth having.
@@ -262,10 +265,26 @@ class Sizes:
         square = float(counts @ np.minimum(middles, 4.0 * mean) ** 2 / counts.sum())
         return mean, square
 
+    def raised(self, clip: float, n_cut: float) -> float:
+        """A clip, raised as long as clearly more than so many records exceed it, and no more than six octaves.
+
+        Where few records carry the signal, as those of a rare class do, their gradients are far larger than the mean,
+        and a multiple of it would cut all of them.
+        """
+        start = int(np.searchsorted(self.edges, clip))
+        beyond = self.counts[start : start + _RAISED_OCTAVES * self.per_octave]
+        # How many records exceed each edge from here on, and what noise there is in that.
+        exceed = np.cumsum(beyond[::-1])[::-1]
+        noise = self.noise * np.sqrt(np.arange(len(beyond), 0, -1))
+        if not len(beyond) or exceed[0] <= n_cut + _CLEARLY * noise[0]:
+            return clip
+        enough = np.flatnonzero(exceed <= n_cut + noise)
+        return float(self.edges[start + (int(enough[0]) if len(enough) else len(beyond)) - 1])
+
 
 @dataclass(eq=False)
 class Clips:
-    """The clip of each step, a multiple of the level of the gradients when last seen.
+    """The clip of each step, from the sizes of the gradients when last seen.
 
     Parameters
     ----------
@@ -279,7 +298,7 @@ class Clips:
     first: float
     share: float
     later: tuple[int, ...]
-    level: float | None = None
+    clip: float | None = None
     squared_size: float = 0.0
 
     @property
@@ -290,9 +309,10 @@ class Clips:
     def at(self, step: int, whitening: Floats, point: Floats) -> float | None:
         """The clip at a point; None if at the first step nothing can be seen of the gradients."""
         if step == 0 or step in self.later:
-            seen = self.scaled.sizes(whitening, point, self.share if step else self.first).level
+            sizes = self.scaled.sizes(whitening, point, self.share if step else self.first)
+            seen = sizes.level
             if seen is not None:
-                self.level, self.squared_size = seen
-        if self.level is None:
-            return None
-        return self.level * clip_multiple(self.scaled.records, self.scaled.size)
+                level, self.squared_size = seen
+                clip = level * clip_multiple(self.scaled.records, self.scaled.size)
+                self.clip = sizes.raised(clip, _CUT * math.sqrt(self.scaled.size) / self.scaled.mu)
+        return self.clip

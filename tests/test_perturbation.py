@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.integrate import quad
 
 from dpcd import DPLogisticRegression, DPRidge
+from dpcd.audit import NoNoise
 from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2, Zero
@@ -508,3 +509,23 @@ class TestOutcome:
         assert "minimum" in str(model.privacy_)
         ridge = DPRidge(epsilon=5.0, solver=solver, random_state=0).fit(X, X @ [1.0, -1.0, 0.0])
         assert ridge.score(X, X @ [1.0, -1.0, 0.0]) > 0.3
+
+
+def test_accelerated_steps_find_the_minimum_where_newton_does_not(monkeypatch, rng):
+    """A minimum that is never certified would be an outcome, and one that depends on the data."""
+    X, y = rng.normal(size=(40, 3)) * [1.0, 5.0, 20.0], rng.normal(size=40) * 30.0
+    mechanism = NoisyMinimum(
+        loss=Squared(),
+        scales=np.ones(3),
+        ridge=np.zeros(3),
+        strength=1e-3,
+        row_norm=50.0,
+        clip=50.0,
+        n_records=40,
+        noise_multiplier=5.0,
+    )
+    assert mechanism.smoothness / mechanism.convexity > 1e6
+    by_newton = mechanism.run(Columns.copy_of(X, y), NoNoise())
+    monkeypatch.setattr("dpcd.privacy.perturbation._NEWTON_STEPS", 0)
+    by_steps = mechanism.run(Columns.copy_of(X, y), NoNoise())
+    np.testing.assert_allclose(by_steps, by_newton, atol=1e-6 * np.abs(by_newton).max())

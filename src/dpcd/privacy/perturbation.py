@@ -23,8 +23,8 @@ the records' slopes there, ‖v‖ ≤ 2G, and the minima are within 2G/m.
 **The tolerance is part of the argument.** A point is accepted on a certificate: the norm of its gradient in floating
 point, plus a bound on all that rounding may have done to it, is at most a public number, `tolerance`. Nothing is
 released without one. Newton's method finds such a point in a handful of steps. Should it not have after a hundred,
-steps of 1/M with M = nβR² + n·(strength + largest ridge) follow, each of which multiplies ‖∇J‖ by at most 1 − m/M, as
-∇J(u − ∇J(u)/M) = (I − H/M)∇J(u) for an average Hessian m ≤ H ≤ M: in exact arithmetic there always is a certificate,
+Nesterov's accelerated steps follow, with M = nβR² + n·(strength + largest ridge): for J with Hessians between m and M
+the distance from the minimum falls as (1 − √(m/M))^(k/2), so in exact arithmetic there always is a certificate,
 after a number of steps that is public. The tolerance is four times the worst rounding. If rounding prevailed all the
 same, the fit would go on for ever, and release nothing. How long a fit takes is not covered, here as elsewhere.
 
@@ -157,7 +157,9 @@ class _Minimization:
 
     def certified(self, tolerance: float) -> Floats:
         """A point where the gradient's norm is at most `tolerance`, whatever rounding did."""
-        point = np.zeros(len(self._pull))
+        point = before = np.zeros(len(self._pull))
+        largest, least = self._problem.smoothness, float(np.min(self._pull))
+        momentum = (math.sqrt(largest) - math.sqrt(least)) / (math.sqrt(largest) + math.sqrt(least))
         for step in itertools.count():
             predictor = self._rows @ point
             slopes, curvatures = self._slopes(predictor)
@@ -166,9 +168,10 @@ class _Minimization:
             if _SLACK * float(np.linalg.norm(gradient)) + rounding <= tolerance:
                 break
             if step < _NEWTON_STEPS:
-                point = point + self._newton_step(point, predictor, gradient, curvatures)
+                point = before = point + self._newton_step(point, predictor, gradient, curvatures)
             else:
-                point = point - gradient / self._problem.smoothness
+                after = point - gradient / largest
+                point, before = after + momentum * (after - before), after
         return point
 
     def converged(self) -> Floats:

@@ -310,10 +310,11 @@ class TestSizes:
     def test_a_rare_class_raises_the_clip_and_noise_does_not(self):
         counts = np.zeros(20)
         counts[4], counts[13] = 9500.0, 500.0
-        assert self.sizes(counts).raised(10.0, n_cut=50.0) == 2.0**7, "the bucket of the rare ones"
-        assert self.sizes(counts).raised(10.0, n_cut=600.0) == 10.0
-        assert self.sizes(counts, noise=100.0).raised(10.0, n_cut=50.0) == 10.0
-        assert self.sizes(np.zeros(20)).raised(10.0, n_cut=50.0) == 10.0
+        total = 9500 * 4.7
+        assert self.sizes(counts).raised(10.0, 50.0, total) == 2.0**7, "the bucket of the rare ones"
+        assert self.sizes(counts).raised(10.0, 50.0, 100.0 * total) == 10.0, "they weigh too little"
+        assert self.sizes(counts, noise=300.0).raised(10.0, 50.0, total) == 10.0, "they could be noise"
+        assert self.sizes(np.zeros(20)).raised(10.0, 50.0, total) == 10.0
 
     def test_rare_classes_are_learnt(self):
         sample = family("rare-class", 50_000, 6, Logistic())

@@ -25,9 +25,9 @@ _VISIBLE = 4.0
 _WINDOW_OCTAVES = 3
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
-# Records, as a part of √p/μ, that a clip may cut: their pull is then about that of the noise. More is seen as clearly
-# more when it exceeds so many deviations of noise, and a clip is raised by six octaves at most.
-_CUT, _CLEARLY, _RAISED_OCTAVES = 10.0, 3.0, 6
+# Records, as a part of √p/μ, that a raised clip may cut: their pull is then about that of the noise. What is clear
+# exceeds so many deviations of noise, much is so large a part, and a clip is raised by four octaves at most.
+_CUT, _CLEARLY, _MUCH, _RAISED_OCTAVES = 10.0, 2.0, 0.15, 4
 
 # A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
 # those that follow. With less than 1/30 of the records it is not worth having.
@@ -265,20 +265,19 @@ class Sizes:
         square = float(counts @ np.minimum(middles, 4.0 * mean) ** 2 / counts.sum())
         return mean, square
 
-    def raised(self, clip: float, n_cut: float) -> float:
-        """A clip, raised as long as clearly more than so many records exceed it, and no more than six octaves.
+    def raised(self, clip: float, n_cut: float, total: float) -> float:
+        """A clip, raised to what about `n_cut` records exceed if it clearly cuts off much of the sum of all sizes.
 
         Where few records carry the signal, as those of a rare class do, their gradients are far larger than the mean,
-        and a multiple of it would cut all of them.
+        and a multiple of it would cut all of them. `total` is the sum of all sizes.
         """
         start = int(np.searchsorted(self.edges, clip))
         beyond = self.counts[start : start + _RAISED_OCTAVES * self.per_octave]
-        # How many records exceed each edge from here on, and what noise there is in that.
-        exceed = np.cumsum(beyond[::-1])[::-1]
-        noise = self.noise * np.sqrt(np.arange(len(beyond), 0, -1))
-        if not len(beyond) or exceed[0] <= n_cut + _CLEARLY * noise[0]:
+        excess = self.edges[start : start + len(beyond)] * 2.0 ** (-0.5 / self.per_octave) - clip
+        if beyond @ excess - _CLEARLY * self.noise * float(np.linalg.norm(excess)) <= _MUCH * total:
             return clip
-        enough = np.flatnonzero(exceed <= n_cut + noise)
+        exceed = np.cumsum(beyond[::-1])[::-1]
+        enough = np.flatnonzero(exceed <= n_cut + self.noise * np.sqrt(np.arange(len(beyond), 0, -1)))
         return float(self.edges[start + (int(enough[0]) if len(enough) else len(beyond)) - 1])
 
 
@@ -314,5 +313,6 @@ class Clips:
             if seen is not None:
                 level, self.squared_size = seen
                 clip = level * clip_multiple(self.scaled.records, self.scaled.size)
-                self.clip = sizes.raised(clip, _CUT * math.sqrt(self.scaled.size) / self.scaled.mu)
+                n_cut = _CUT * math.sqrt(self.scaled.size) / self.scaled.mu
+                self.clip = sizes.raised(clip, n_cut, level * self.scaled.curator.n_records)
         return self.clip

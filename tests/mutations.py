@@ -400,6 +400,13 @@ MUTATIONS = [
         "test_joint.py -k neighbours",
     ),
     Mutation(
+        "an even-handed clip looks at the other label only",
+        "kernels.py",
+        "reaches[i] = other if other > reach else reach",
+        "reaches[i] = other if even_handed else reach",
+        "test_joint.py -k neighbours",
+    ),
+    Mutation(
         "rows without an ordinary norm count",
         "kernels.py",
         "norms[i] = norm if (norm > 1e-150) & (norm < 1e150) else 0.0",

@@ -125,19 +125,20 @@ class TestUserTables:
 
     def test_text_becomes_columns_and_the_loss_follows_the_target(self, path):
         X, y, loss = FromFile(path, "price").read()
-        # x, three colours and the two values of sold
-        assert X.shape == (300, 6)
-        np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
-        np.testing.assert_allclose(X.std(axis=0), 1.0)
+        # x, three colours, the two values of sold, and ones
+        assert X.shape == (300, 7)
+        np.testing.assert_allclose(X[:, :-1].mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(X[:, :-1].std(axis=0), 1.0)
+        assert np.all(X[:, -1] == 1.0)
         assert loss == Squared()
         assert abs(y.mean()) < 1e-12
         X, y, loss = FromFile(path, "sold", standardize=False).read()
         assert isinstance(loss, Logistic)
         assert set(y) == {-1.0, 1.0}
-        assert set(X[:, -1]) == {0.0, 1.0}
+        assert set(X[:, -2]) == {0.0, 1.0}
         instance = FromFile(path, "price", penalty="l1", alpha=0.05).load()
         assert instance.penalty == L1(0.05)
-        assert instance.best < 0.1 * instance.objective(np.zeros(6))
+        assert instance.best < 0.1 * instance.objective(np.zeros(7))
 
     def test_other_contents_or_use_are_other_problems(self, path):
         first = FromFile(path, "price").key

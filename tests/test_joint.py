@@ -160,6 +160,8 @@ def test_neighbours_move_what_is_released_by_no_more_than_the_noise_covers(table
         MomentMatrix(shown, 2.0, radius=reach),
         MomentMatrix(shown, 2.0, radius=reach, weighted=True),
         GradientSizes(shown, 2.0),
+        JointGradient(shown._replace(even_handed=True), 2.0, clip=reach),
+        GradientSizes(shown._replace(even_handed=True), 2.0),
     ):
         (ours, asked), (theirs, same) = (integers(mechanism, data[:, :3], data[:, 3]) for data in (table, other))
         assert asked == same, "what noise is drawn must not depend on the data"
@@ -216,10 +218,11 @@ def dyadic(rng, n, wild=True):
 
 @pytest.mark.parametrize("transform", [((1.0, 0.0, 0.5), (0.25, -1.0, 0.0)), (0.5, 0.0, 2.0)], ids=["full", "diagonal"])
 @pytest.mark.parametrize("loss", LOSSES, ids=name)
-def test_sums_equal_their_twins(loss, transform, rng):
+@pytest.mark.parametrize("even_handed", [False, True])
+def test_sums_equal_their_twins(loss, transform, even_handed, rng):
     X, y = dyadic(rng, 40)
     y = np.where(y > 0, 1.0, -1.0) if isinstance(loss, Logistic) else y
-    shown = view(transform, loss=loss)
+    shown = view(transform, loss=loss, even_handed=even_handed)
     gradient, moments, hessian, sizes = mechanisms(shown)
     with np.errstate(all="ignore"):
         expected = [
@@ -367,6 +370,25 @@ def test_what_is_released_is_right_without_noise(rng):
     mechanism = GradientSizes(shown, 0.0, per_octave=4, smallest=-8, largest=2)
     edges = np.concatenate([[0.0], mechanism.edges[:-1], [np.inf]])
     assert np.array_equal(mechanism.run(data, Recorder()), np.histogram(np.abs(slopes) * norms, edges)[0])
+
+
+def test_even_handed_clips_do_not_look_at_labels(rng):
+    """Records are shortened by the same factor whatever their label, and longer ones by more."""
+    X, T, w = 3.0 * rng.normal(size=(300, 3)), rng.normal(size=(2, 3)), np.array([0.9, -0.6, 0.3])
+    shown = View(THREE, T, w, Logistic(), even_handed=True)
+    norms, sigma = np.linalg.norm(X @ T.T, axis=1), 1.0 / (1.0 + np.exp(-X @ w))
+    factors = np.minimum(1.0, 0.7 / (norms * np.maximum(sigma, 1.0 - sigma)))
+    assert 0.2 < np.mean(factors < 1.0) < 1.0
+    means = []
+    for label in (1.0, -1.0):
+        slopes = sigma - (1.0 + label) / 2.0
+        expected = ((X @ T.T) * (slopes * factors)[:, None]).mean(axis=0)
+        data = Columns.copy_of(X, np.full(300, label))
+        means.append(JointGradient(shown, 0.0, clip=0.7).run(data, Recorder()))
+        np.testing.assert_allclose(means[-1], expected, rtol=1e-7)
+    sizes = GradientSizes(shown, 0.0, per_octave=4, smallest=-8, largest=6)
+    counts = [sizes.run(Columns.copy_of(X, np.full(300, label)), Recorder()) for label in (1.0, -1.0)]
+    assert np.array_equal(*counts)
 
 
 def test_positive_class_becomes_plus_one_and_all_others_minus_one(rng):

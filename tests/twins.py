@@ -57,7 +57,7 @@ def partial_sums(X, y, loss, bound, columns, clip, weights):
 
 
 def _views(X, y, loss, view):
-    """Each record as a `View` shows it: its row T·x, that row's norm or 0 where it is not ordinary, and the loss."""
+    """Each record as a `View` shows it: row T·x, its norm or 0 where it is not ordinary, and the loss."""
     for x, target in zip(X[:, view.columns], y, strict=True):
         if view.transform.ndim == 1:
             row = (view.transform * x).tolist()
@@ -71,17 +71,25 @@ def _views(X, y, loss, view):
         rise = loss.derivative(target, z + 1e-3) - loss.derivative(target, z - 1e-3)
         share = rise / np.float64(2e-3 * loss.curvature)
         share = 0.0 if math.isnan(share) else min(max(float(share), 0.0), 1.0)
-        yield row, norm if 1e-150 < norm < 1e150 else 0.0, float(loss.derivative(target, z)), share
+        slope = float(loss.derivative(target, z))
+        other = abs(float(loss.derivative(-target, z))) if view.even_handed else 0.0
+        reach = other if other > abs(slope) else abs(slope)
+        yield row, norm if 1e-150 < norm < 1e150 else 0.0, slope, reach, share
 
 
 def joint_gradient(X, y, loss, view, clip, bound):
     """Sum over the records of slope·row, shortened to `clip`, in units of clip/bound."""
     totals = [0] * len(view.transform)
-    for row, norm, slope, _ in _views(X, y, loss, view):
-        length = abs(slope) * norm
+    for row, norm, slope, reach, _ in _views(X, y, loss, view):
+        length = reach * norm
         if norm == 0.0 or math.isnan(length):
             continue
-        factor = math.copysign(bound / norm, slope) if length > clip else slope * (1.0 / (clip / bound))
+        if length <= clip:
+            factor = slope * (1.0 / (clip / bound))
+        elif math.isinf(slope):
+            factor = math.copysign(bound / norm, slope)
+        else:
+            factor = slope / reach * bound / norm
         totals = [total + encode(entry, factor, bound) for total, entry in zip(totals, row, strict=True)]
     return totals
 
@@ -90,7 +98,7 @@ def moment_matrix(X, y, loss, view, radius, weighted, bound):
     """Sum over the records of a·r·rᵀ, rows shortened to `radius`, in Python's integers."""
     size = len(view.transform)
     totals = [[0] * size for _ in range(size)]
-    for row, norm, _, share in _views(X, y, loss, view):
+    for row, norm, _, _, share in _views(X, y, loss, view):
         if norm == 0.0:
             continue
         factor = math.sqrt(share if weighted else 1.0) * (bound / max(norm, radius))
@@ -100,10 +108,10 @@ def moment_matrix(X, y, loss, view, radius, weighted, bound):
 
 
 def gradient_sizes(X, y, loss, view, per_octave, smallest, largest):
-    """How many |slope|·norm lie between the buckets' ends, by comparing with each of them."""
+    """How many reach·norm lie between the buckets' ends, by comparing with each of them."""
     edges = [2.0 ** (smallest + k / per_octave) for k in range(1, per_octave * (largest - smallest))]
     counts = [0] * (len(edges) + 1)
-    for _, norm, slope, _ in _views(X, y, loss, view):
-        if abs(slope) * norm > 0.0:
-            counts[sum(abs(slope) * norm >= edge for edge in edges)] += 1
+    for _, norm, _, reach, _ in _views(X, y, loss, view):
+        if reach * norm > 0.0:
+            counts[sum(reach * norm >= edge for edge in edges)] += 1
     return counts

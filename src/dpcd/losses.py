@@ -148,3 +148,7 @@ class SmoothedHinge(NamedTuple):
     def derivative(self, y, z):
         """−y · (1 − m)/width, the fraction clipped to [0, 1]."""
         return -y * min(max((1.0 - y * z) / self.width, 0.0), 1.0)
+
+
+#: Losses whose target is a label, −1 or 1.
+ABOUT_LABELS = (Logistic, SmoothedHinge)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from dpcd.losses import Logistic, Loss, SmoothedHinge, Squared
+from dpcd.losses import ABOUT_LABELS, Logistic, Loss, Squared
 from dpcd.penalties import L1, L2, Penalty, Zero
 from dpcd.privacy import PrivacyBudget
 from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
@@ -115,7 +115,7 @@ class Plan:
 
     @property
     def _classifies(self) -> bool:
-        return isinstance(self.loss, (Logistic, SmoothedHinge))
+        return isinstance(self.loss, ABOUT_LABELS)
 
     @property
     def calibration(self) -> Calibration:
@@ -167,7 +167,7 @@ class Plan:
     @cached_property
     def choice(self) -> Choice:
         """The solver and why, if all columns are seen."""
-        return choose(self.n, self.columns, self._solver_mu, self.loss, self.penalty)
+        return choose(self.n, self.columns, self._solver_mu, self.penalty)
 
     @property
     def solver(self) -> str:
@@ -188,7 +188,11 @@ class Plan:
         """
         if math.isinf(self.records):
             return 0.0
-        return 2.0 * clip_multiple(self.records, self.columns) * math.sqrt(self.columns) / self.records
+        multiple = clip_multiple(self.records, self.columns, self._classifies)
+        if self._classifies:
+            # A clip below the typical size shortens all gradients alike, and what is left of them is scaled up again.
+            multiple = max(1.0, multiple)
+        return 2.0 * multiple * math.sqrt(self.columns) / self.records
 
     @cached_property
     def _visibility(self) -> Visibility | None:

@@ -107,7 +107,7 @@ class Simulated(NamedTuple):
 
 
 class FromFile(NamedTuple):
-    """A user's table, CSV or Parquet. Text becomes one column for each of its values.
+    """A user's table, CSV or Parquet. Text becomes one column for each of its values; a column of ones is added.
 
     Parameters
     ----------
@@ -179,6 +179,7 @@ class FromFile(NamedTuple):
         if self.standardize:
             deviations = X.std(axis=0)
             X = (X - X.mean(axis=0)) / np.where(deviations > 0.0, deviations, 1.0)
+        X = np.column_stack([X, np.ones(len(X))])
         if self.loss == "logistic" or (self.loss is None and binary):
             return X, np.where(target == sorted(target.unique())[1], 1.0, -1.0), Logistic()
         try:

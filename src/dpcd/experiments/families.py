@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.losses import Logistic, Loss, SmoothedHinge
+from dpcd.losses import ABOUT_LABELS, Loss
 from dpcd.penalties import L1, L2, Penalty
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ def family(name: str, n_records: int, n_features: int, loss: Loss, seed: int = 0
     X = FAMILIES[name](rng, n_records, n_features)
     moments = np.mean(X**2, axis=0)
     signal = _signal(rng, name, X, moments)
-    classify = isinstance(loss, (Logistic, SmoothedHinge))
+    classify = isinstance(loss, ABOUT_LABELS)
     if classify:
         logit = _LOGIT * signal
         if name == "rare-class":

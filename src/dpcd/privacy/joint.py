@@ -34,6 +34,21 @@ _LARGEST_ROW = 2.0**20
 _WORTH_A_THREAD = 2**16
 
 
+class Part(NamedTuple):
+    """Some records as a `View` shows them: a column of `rows` for each, and what `kernels.transform_records` says."""
+
+    rows: Floats
+    norms: Floats
+    slopes: Floats
+    reaches: Floats
+    shares: Floats
+
+    @classmethod
+    def of(cls, length: int, n_records: int) -> Part:
+        """Room for so many records with rows of this length."""
+        return cls(np.empty((length, n_records)), *np.empty((4, n_records)))
+
+
 class View(NamedTuple):
     """How mechanisms look at records: the row T·x of some columns, and the loss at the weights w.
 
@@ -49,6 +64,11 @@ class View(NamedTuple):
         ℓ(y, x·w). Nothing relies on it being what it says.
     positive_class
         As in `CoordinateUpdates`.
+    even_handed
+        Whether the target is ±1 and a record's gradient counts as long as the longer of those that either label gives
+        it. A clip then shortens gradients by what is known of the features alone. If it looked at the label too, it
+        would shorten those of records that the model gets wrong more than others, and so favour models that are too
+        sure of themselves.
     """
 
     columns: NDArray[np.int64]
@@ -56,6 +76,7 @@ class View(NamedTuple):
     weights: Floats
     loss: Loss = Squared()
     positive_class: int | None = None
+    even_handed: bool = False
 
     def checked(self) -> View:
         """A copy that nobody can change, of the right shapes."""
@@ -74,28 +95,28 @@ class View(NamedTuple):
             raise ValueError("more than 10 million rows are beyond the analysis of rounding")
         return view
 
-    def total(self, data: Columns, zero: NDArray[Any], add: Callable[..., None]) -> NDArray[Any]:
-        """Sum over the records, part by part: ``add(rows, norms, slopes, shares, total)`` adds a part to a total.
+    def total(self, data: Columns, zero: NDArray[Any], add: Callable[[Part, NDArray[Any]], None]) -> NDArray[Any]:
+        """Sum over the records, part by part: ``add(part, total)`` adds a part to a total.
 
-        Rows have a column for each record of the part. Sums of integers do not depend on their order, so many records
-        are shared among threads; other sums stay in one thread.
+        Sums of integers do not depend on their order, so many records are shared among threads; other sums stay in one
+        thread.
         """
         if data.features.shape[1] != len(self.weights):
             raise ValueError(f"made for {len(self.weights)} columns, not for {data.features.shape[1]}")
         kernel = compiled(kernels.transform_records, type(self.loss))
         target, curvature = data.signed_target(self.positive_class), float(self.loss.curvature)
         public = self.columns, np.atleast_2d(self.transform), self.transform.ndim == 1, self.weights
-        part = min(_PART, max(1, _LARGEST_PART // len(self.transform)))
+        size = min(_PART, max(1, _LARGEST_PART // len(self.transform)))
 
         def total_of(begin: int, end: int) -> NDArray[Any]:
             total = np.zeros_like(zero)
-            rows, rest = np.empty((len(self.transform), part)), np.empty((3, part))
-            for first in range(begin, end, part):
-                count = min(part, end - first)
-                if count < part:
-                    rows, rest = np.empty((len(self.transform), count)), np.empty((3, count))
-                kernel(data.features, target, self.loss, curvature, *public, first, rows, *rest)
-                add(rows, *rest, total)
+            part = Part.of(len(self.transform), size)
+            for first in range(begin, end, size):
+                count = min(size, end - first)
+                if count < size:
+                    part = Part.of(len(self.transform), count)
+                kernel(data.features, target, self.loss, curvature, self.even_handed, *public, first, *part)
+                add(part, total)
             return total
 
         workers = min(os.cpu_count() or 1, data.n_records // _WORTH_A_THREAD)
@@ -158,7 +179,8 @@ class JointGradient(_Joint):
 
     Notes
     -----
-    Privacy. As for `GradientSteps`: a record's vector, in lattice units, has norm at most B in exact arithmetic; the
+    Privacy. As for `GradientSteps`: a record's vector, in lattice units, has norm at most B in exact arithmetic (in an
+    even-handed view too, which only ever shortens more: what counts as its length is never below its own); the
     floating-point error of the norm and of the scaling is below √d/2 units for d ≤ 10⁷ entries and B ≤ 2⁴⁰; rounding
     the entries to integers adds at most √d/2. A record whose row has no ordinary norm, or whose slope is NaN,
     contributes zero. So replacing a record moves the sum by at most 2(B + √d), and the noise is discrete Gaussian of
@@ -201,8 +223,8 @@ class JointGradient(_Joint):
         kernel = compiled(kernels.gradient_sum, encoder.__class__)
         zero = np.zeros(self.size, dtype=np.int64 if private else np.float64)
 
-        def add(rows: Floats, norms: Floats, slopes: Floats, shares: Floats, total: NDArray[Any]) -> None:
-            kernel(rows, norms, slopes, self.clip, bound, 1.0 / unit, encoder, total)
+        def add(part: Part, total: NDArray[Any]) -> None:
+            kernel(part.rows, part.norms, part.slopes, part.reaches, self.clip, bound, 1.0 / unit, encoder, total)
 
         return np.asarray((self.view.total(data, zero, add) + draws) * (unit / data.n_records))
 
@@ -267,9 +289,10 @@ class MomentMatrix(_Joint):
         np.fill_diagonal(draws, noise.gaussian(scale, self.size))
         kernel = compiled(kernels.bound_rows, Lattice)
 
-        def add(rows: Floats, norms: Floats, slopes: Floats, shares: Floats, total: NDArray[Any]) -> None:
-            kernel(rows, norms, shares if self.weighted else np.ones_like(shares), self.radius, encoder)
-            total += (rows @ rows.T).astype(np.int64)
+        def add(part: Part, total: NDArray[Any]) -> None:
+            shares = part.shares if self.weighted else np.ones_like(part.shares)
+            kernel(part.rows, part.norms, shares, self.radius, encoder)
+            total += (part.rows @ part.rows.T).astype(np.int64)
 
         sums = self.view.total(data, np.zeros_like(draws), add) + draws
         return np.asarray(sums * ((self.radius / encoder.bound) ** 2 / data.n_records))
@@ -333,8 +356,8 @@ class GradientSizes(_Joint):
         draws = noise.gaussian(self.noise_level * encoder.bound, self.n_buckets)
         kernel = compiled(kernels.size_counts)
 
-        def add(rows: Floats, norms: Floats, slopes: Floats, shares: Floats, total: NDArray[Any]) -> None:
-            kernel(norms, slopes, float(self.per_octave), float(self.per_octave * self.smallest), total)
+        def add(part: Part, total: NDArray[Any]) -> None:
+            kernel(part.norms, part.reaches, float(self.per_octave), float(self.per_octave * self.smallest), total)
 
         counts = self.view.total(data, np.zeros(self.n_buckets, dtype=np.int64), add)
         return np.asarray((counts * np.int64(encoder.bound) + draws) / encoder.bound)

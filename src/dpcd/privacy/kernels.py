@@ -334,14 +334,29 @@ def dyadic_counts(column, center):  # type: ignore[no-untyped-def]
 
 
 def transform_records(  # type: ignore[no-untyped-def]
-    features, target, loss, curvature, columns, transform, diagonal, weights, first, rows, norms, slopes, shares
+    features,
+    target,
+    loss,
+    curvature,
+    even_handed,
+    columns,
+    transform,
+    diagonal,
+    weights,
+    first,
+    rows,
+    norms,
+    slopes,
+    reaches,
+    shares,
 ):
     """For the records from `first` on: their rows T·x, those rows' l2 norms, and what the loss says at x·w.
 
     If `diagonal`, `transform` is one row with the diagonal of T. `rows` has a column for each record of this part.
-    `slopes` gets ℓ'(y, x·w) and `shares` the loss's second derivative as a part of its curvature, by a difference
-    quotient and clamped to [0, 1]. Whatever a record holds, its norm is an ordinary number or 0, which the callers take
-    to mean that the record contributes nothing.
+    `slopes` gets ℓ'(y, x·w), `reaches` its magnitude or, if `even_handed`, the larger magnitude of those for y and −y,
+    and `shares` the loss's second derivative as a part of its curvature, by a difference quotient and clamped to
+    [0, 1]. Whatever a record holds, its norm is an ordinary number or 0, which the callers take to mean that the record
+    contributes nothing.
     """
     count = rows.shape[1]
     predictor = np.zeros(count)
@@ -374,22 +389,27 @@ def transform_records(  # type: ignore[no-untyped-def]
         norms[i] = norm if (norm > 1e-150) & (norm < 1e150) else 0.0
         y, z = target[first + i], predictor[i]
         slopes[i] = derivative(loss, y, z)
+        reach, other = abs(slopes[i]), abs(derivative(loss, -y, z)) if even_handed else 0.0
+        # A comparison with NaN fails, so that a reach is never below the slope, and NaN if that is.
+        reaches[i] = other if other > reach else reach
         share = (derivative(loss, y, z + near) - derivative(loss, y, z - near)) / (2.0 * near * curvature)
         # NaN satisfies no comparison and becomes 0.
         share = share if share > 0.0 else 0.0
         shares[i] = share if share < 1.0 else 1.0
 
 
-def gradient_sum(rows, norms, slopes, clip, bound, whole, lattice, sums):  # type: ignore[no-untyped-def]
-    """Add the records' gradients slope·row, scaled down to norm at most `clip`, in lattice units.
+def gradient_sum(rows, norms, slopes, reaches, clip, bound, whole, lattice, sums):  # type: ignore[no-untyped-def]
+    """Add the records' gradients slope·row, scaled down so that reach·row has norm at most `clip`, in lattice units.
 
-    `whole` is what a gradient within the clip is multiplied by, bound/clip.
+    A reach is at least the slope's magnitude. `whole` is what a gradient within the clip is multiplied by, bound/clip.
     """
     factors = np.zeros(norms.shape[0])
     for i in range(norms.shape[0]):
-        length = abs(slopes[i]) * norms[i]
-        shortened = bound / norms[i] if norms[i] > 0.0 else 0.0
-        shortened = shortened if slopes[i] > 0.0 else -shortened
+        length = reaches[i] * norms[i]
+        # At most 1 in magnitude; an infinite slope has its sign only.
+        part = slopes[i] / reaches[i] if reaches[i] < np.inf else 0.0
+        part = part if abs(slopes[i]) < np.inf else np.sign(slopes[i])
+        shortened = part * bound / norms[i] if norms[i] > 0.0 else 0.0
         # NaN satisfies neither comparison and contributes nothing; nor does a row of norm 0.
         factor = slopes[i] * whole if (length <= clip) & (norms[i] > 0.0) else 0.0
         factors[i] = shortened if length > clip else factor
@@ -414,14 +434,14 @@ def bound_rows(rows, norms, shares, radius, lattice):  # type: ignore[no-untyped
             rows[k, i] = encode(lattice, entry, factors[i])
 
 
-def size_counts(norms, slopes, per_octave, first, counts):  # type: ignore[no-untyped-def]
-    """Count the records by ⌊per_octave·log₂(|slope|·norm)⌋ − first, clamped to the buckets there are.
+def size_counts(norms, reaches, per_octave, first, counts):  # type: ignore[no-untyped-def]
+    """Count the records by ⌊per_octave·log₂(reach·norm)⌋ − first, clamped to the buckets there are.
 
     Zero and NaN are in no bucket.
     """
     last = counts.shape[0] - 1
     for i in range(norms.shape[0]):
-        size = abs(slopes[i]) * norms[i]
+        size = reaches[i] * norms[i]
         if size > 0.0:
             place = per_octave * np.log2(size) - first
             place = place if place > 0.0 else 0.0

@@ -92,7 +92,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from dpcd.compilation import compiled, derivative
-from dpcd.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
+from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.privacy.accounting import PrivacyCost
 from dpcd.privacy.mechanisms import Columns, Floats, check_loss, check_multipliers, frozen
 from dpcd.privacy.noise import NoiseSource
@@ -100,7 +100,6 @@ from dpcd.privacy.statement import REPLACE_ONE
 
 #: Losses whose derivative is known to be non-decreasing and `curvature`-Lipschitz; the latter two for labels ±1.
 CONVEX_LOSSES = (Squared, Huber, Logistic, SmoothedHinge)
-_LABELS = (Logistic, SmoothedHinge)
 
 _ROUNDOFF = 2.0**-53
 # Records whose gradients are added up before the next level of additions.
@@ -136,7 +135,7 @@ class _Minimization:
         scaled = Columns(data.features[:, columns] / problem.scales[columns], data.target)
         self._rows, _ = scaled.bounded_rows(problem.row_norm)
         target = data.signed_target(problem.positive_class)
-        labels = isinstance(problem.loss, _LABELS)
+        labels = isinstance(problem.loss, ABOUT_LABELS)
         self._target = np.where(target > 0.0, 1.0, -1.0) if labels else np.where(np.isnan(target), 0.0, target)
         self._kernel = compiled(slopes_and_curvatures, type(problem.loss))
         self._width = 1e-4 * min(problem.clip, problem.loss.lipschitz) / problem.loss.curvature
@@ -301,7 +300,7 @@ class _PerturbedProblem:
         """What rounding may do to the norm of a gradient at a point of norm `length`: twice what is argued above."""
         n, p, curvature = self.n_records, len(self.active), self.loss.curvature
         chunk = min(n, _CHUNK)
-        predictor = (p + 8.0) * self.row_norm * length + (8.0 if isinstance(self.loss, _LABELS) else 0.0)
+        predictor = (p + 8.0) * self.row_norm * length + (8.0 if isinstance(self.loss, ABOUT_LABELS) else 0.0)
         slope = curvature * predictor + 64.0 * self.clip
         sums = (chunk + n / chunk + 8.0) * n * self.record_gradient
         pull = n * (self.strength + float(self.ridge[self.active].max())) * length

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpcd.losses import Loss, Squared
+from dpcd.losses import Loss
 from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
+from dpcd.solvers.joint import WholeRecordSolver
 from dpcd.solvers.newton import DPNewton
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.screening import Screened
 
-# p³/(nμ) up to which a noisy Hessian is worth its budget: that of the squared loss is released once, others change on
-# the way.
-_CROWDED_SQUARED, _CROWDED = 2.4, 0.7
+# p³/(nμ) up to which a noisy Hessian is worth its budget.
+_CROWDED = 1.0
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0
@@ -32,8 +32,8 @@ class Choice:
     reason: str
 
 
-def choose(n_records: int, n_columns: int, mu: float, loss: Loss, penalty: Penalty) -> Choice:
-    """The solver for so many records and columns that take part, a budget μ, a loss and a penalty.
+def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choice:
+    """The solver for so many records and columns that take part, a budget μ and a penalty.
 
     Parameters
     ----------
@@ -41,8 +41,6 @@ def choose(n_records: int, n_columns: int, mu: float, loss: Loss, penalty: Penal
         n and p.
     mu
         μ of the Gaussian releases that the budget has room for.
-    loss
-        Whether its Hessian is the same everywhere decides how much noise in it is too much.
     penalty
         Whether it makes weights exactly zero decides if columns are screened first.
     """
@@ -57,15 +55,14 @@ def choose(n_records: int, n_columns: int, mu: float, loss: Loss, penalty: Penal
             f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
         )
     crowded = n_columns**3 / records if records > 0.0 else math.inf
-    limit = _CROWDED_SQUARED if isinstance(loss, Squared) else _CROWDED
-    if crowded <= limit:
-        return Choice(DPNewton(), f"proximal Newton, because p³/(nμ) = {crowded:.2g} is at most {limit}")
-    return Choice(DPBlockCD(), f"one-block DP-CD, because p³/(nμ) = {crowded:.2g} is above {limit}")
+    if crowded <= _CROWDED:
+        return Choice(DPNewton(), f"proximal Newton, because p³/(nμ) = {crowded:.2g} is at most {_CROWDED:g}")
+    return Choice(DPBlockCD(), f"one-block DP-CD, because p³/(nμ) = {crowded:.2g} is above {_CROWDED:g}")
 
 
 @dataclass(frozen=True)
-class Auto:
-    """The solver that `choose` finds best for the numbers of records and columns, the budget, loss and penalty.
+class Auto(WholeRecordSolver):
+    """The solver that `choose` finds best for the numbers of records and columns, the budget and the penalty.
 
     It looks at public and released numbers only, and the privacy statement says what was chosen and why.
 
@@ -81,17 +78,6 @@ class Auto:
 
     screening: bool = True
 
-    @property
-    def needs_slope(self) -> bool:
-        """None of the solvers to choose from does."""
-        return False
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are charged as Gaussian."""
-        return None
-
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if one of the solvers does."""
         for solver in (Screened(DPNewton()), DPBlockCD()):
@@ -102,6 +88,6 @@ class Auto:
         n_columns = int(np.count_nonzero(problem.smoothness))
         penalty = problem.penalty if self.screening else Zero()
         mu = math.sqrt(curator.gaussian_room / parts)
-        choice = choose(curator.n_records, n_columns, mu, problem.loss, penalty)
+        choice = choose(curator.n_records, n_columns, mu, penalty)
         solution = choice.solver.solve(curator, problem, parts, choices)
         return replace(solution, notes=(choice.reason, *solution.notes))

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpcd.losses import Loss
-from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
-from dpcd.solvers.joint import Scaled, check_whole_records
+from dpcd.solvers.joint import Scaled, WholeRecordSolver
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length,
@@ -23,12 +21,13 @@ _BELIEVED = 2.0
 _STANDS_OUT = 1.5
 # Part of the steps at the end whose average is the answer.
 _TAIL = 0.3
-# Part of what a full step forgets of earlier noise where the moments say what the curvature is: losses have less of it.
-_FORGOTTEN = 0.7
+# Part of the way to the minimum that a full step does, and of earlier noise that it forgets, where the moments say what
+# the curvature is: losses have less of it.
+_DONE = 0.7
 
 
 @dataclass(frozen=True, eq=False)
-class DPBlockCD:
+class DPBlockCD(WholeRecordSolver):
     """Proximal gradient steps with all coordinates in one block, in a private metric: for tens to hundreds of columns.
 
     Records are clipped as vectors, so noise grows as √p where clipping each coordinate by itself makes it grow as p.
@@ -67,21 +66,6 @@ class DPBlockCD:
         if not 0.0 < self.moments < 0.9:
             raise ValueError(f"moments must be a share between 0 and .9, got {self.moments!r}")
 
-    @property
-    def needs_slope(self) -> bool:
-        """Clips are set from a release of its own."""
-        return False
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are Gaussian."""
-        return None
-
-    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
-        """Raise if the loss or the penalty does not compile."""
-        check_whole_records(loss, penalty)
-
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
         scaled = Scaled.of(curator, problem, parts)
@@ -117,11 +101,14 @@ class DPBlockCD:
         point = np.average(path[-last:], axis=0, weights=shares[-last:])
         length = float(point @ metric @ point)
         if length > 0.0:
+            # Steps that end early leave part of the way undone: a step does about this part of what is left of it.
+            done = _DONE * min(1.0, step / max(1.0, flattest))
+            undone = float(np.mean((1.0 - done) ** np.arange(n_steps - last + 1, n_steps + 1)))
             # Shrink towards zero as James and Stein do, by the part of the length that noise explains.
-            kept = 1.0 - _FORGOTTEN * min(1.0, step / max(1.0, flattest))
             steps_noise = step * np.array(noises) / problem.loss.curvature
-            variance = float(_weights_in_average(kept, n_steps, last) ** 2 @ steps_noise**2)
-            point = point * max(0.0, 1.0 - scaled.size * variance / length)
+            variance = float(_weights_in_average(1.0 - done, n_steps, last) ** 2 @ steps_noise**2)
+            believed = max(0.0, 1.0 - scaled.size * variance / length)
+            point = scaled.rescaled(point, believed / (1.0 - undone))
         points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])
         return Solution(points[-1], n_steps, points)
 

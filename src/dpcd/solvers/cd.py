@@ -15,7 +15,7 @@ from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.levels import DerivativeSizes
 from dpcd.privacy.mechanisms import CoordinateUpdates
-from dpcd.solvers.problem import Floats, Problem, Solution, rehearse
+from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
 # Clip, in units of (typical slope)·(column's root mean square), when the user declares none: few records are cut, and
 # those that are had most of the leverage.
@@ -34,7 +34,7 @@ _LEVELS = 2.0 ** np.arange(-5.0, 0.5, 0.5)
 
 
 @dataclass(frozen=True, eq=False)
-class DPCD:
+class DPCD(ChargedAsGaussian):
     """Differentially private proximal coordinate descent.
 
     An update picks a coordinate j, sums the records' partial derivatives, each clipped to ± C_j, adds Gaussian noise,
@@ -137,12 +137,6 @@ class DPCD:
     def needs_slope(self) -> bool:
         """A clip that is not declared is set from the slope."""
         return self._declared is None
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are Gaussian."""
-        return None
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if a clip has the wrong shape or is infinite where there is privacy, or a loss does not compile."""

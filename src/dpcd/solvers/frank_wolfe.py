@@ -12,7 +12,7 @@ from dpcd.penalties import L1, Penalty, Zero
 from dpcd.privacy import Curator
 from dpcd.privacy.accounting import largest_range
 from dpcd.privacy.selection import SteepestVertex
-from dpcd.solvers.problem import Problem, Solution, rehearse
+from dpcd.solvers.problem import ChargedAsGaussian, Problem, Solution, rehearse
 
 # In units of (typical slope)·(column's root mean square). Only the order of sums matters here, so it is a low one.
 _DEFAULT_CLIP = 1.0
@@ -22,7 +22,7 @@ _LARGEST_DEFAULT_STEPS = 1000
 
 
 @dataclass(frozen=True)
-class DPFrankWolfe:
+class DPFrankWolfe(ChargedAsGaussian):
     """Frank–Wolfe steps towards vertices of an l1 ball, each chosen by a noisy maximum; nothing else is released.
 
     It minimises the objective over the ball Σ_j s_j|w_j| ≤ radius, where s_j is the root mean square of column j.
@@ -64,12 +64,6 @@ class DPFrankWolfe:
     def needs_slope(self) -> bool:
         """A clip or a radius that is not declared is set from the slope."""
         return self.clip is None or self.radius is None
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are charged as Gaussian."""
-        return None
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise unless the penalty is l1 or none, and the clip finite where there is privacy."""

@@ -15,7 +15,7 @@ from dpcd.privacy.accounting import largest_range
 from dpcd.privacy.mechanisms import CoordinateUpdates
 from dpcd.privacy.selection import TopCoordinates
 from dpcd.solvers.cd import DPCD
-from dpcd.solvers.problem import Floats, Problem, Solution, rehearse
+from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
 # Noise grows with the number of updates T as (T/nμ)², and what T columns cannot explain shrinks.
 _RECORDS_PER_UPDATE = 100.0
@@ -27,7 +27,7 @@ _CHOICE_CLIP = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class DPGCD:
+class DPGCD(ChargedAsGaussian):
     """Differentially private greedy coordinate descent.
 
     An update chooses the coordinate along which the objective falls most steeply, by a noisy maximum, and takes a noisy
@@ -75,12 +75,6 @@ class DPGCD:
     def needs_slope(self) -> bool:
         """A clip that is not declared is set from the slope."""
         return self.clip is None
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are charged as Gaussian."""
-        return None
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if a clip has the wrong shape or is infinite where there is privacy, or a loss does not compile."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.losses import Loss
+from dpcd.losses import ABOUT_LABELS, Logistic, Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
-from dpcd.solvers.problem import Floats, Problem, Solution, rehearse
+from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 from dpcd.solvers.quadratic import Quadratic
 
 # Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
@@ -20,34 +21,49 @@ _RADIUS = 1.5
 # Without noise there is nothing to gain by shortening any but absurd rows.
 _NOISELESS_RADIUS = 1000.0
 
-# A histogram of sizes shows something when three octaves hold more than so many deviations of noise.
-_VISIBLE = 4.0
-_WINDOW_OCTAVES = 3
+# A histogram of sizes shows something when three octaves hold more than so many deviations of noise. Where the noise
+# multiplier exceeds 1/30 of the records, buckets are whole octaves.
+_VISIBLE, _WINDOW_OCTAVES, _COARSE = 3.0, 3, 30.0
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
-# Records, as a part of √p/μ, that a raised clip may cut: their pull is then about that of the noise. What is clear
-# exceeds so many deviations of noise, much is so large a part, and a clip is raised by four octaves at most.
-_CUT, _CLEARLY, _MUCH, _RAISED_OCTAVES = 10.0, 2.0, 0.15, 4
-
 # A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
 # those that follow. With less than 1/30 of the records it is not worth having.
 _RESOLUTION, _WORTH_HAVING = 40.0, 30.0
-_LEAST_SIZES, _MOST_SIZES, _MOST_LATER_SIZES = 0.004, 0.08, 0.01
+_FEW_SIZES, _MANY_SIZES, _MOST_SIZES = 0.004, 0.01, 0.15
+# A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
+# in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
+_RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4
+# The larger slope that either label gives a typical record.
+_TYPICAL_REACH = 0.6
+
+# Clips are factor·(nμ/p)^power times the mean size of gradients, within limits: (factor, power, least, most). Noise is
+# proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed
+# ones have hardly any bias.
+_CLIP = (0.3, 0.45, 0.6, 6.0)
+_EVEN_HANDED_CLIP = (0.22, 0.35, 0.6, 2.5)
 
 _NOISELESS_STEPS = 5000
 
 
-def check_whole_records(loss: Loss, penalty: Penalty) -> None:
-    """Raise if the loss or the penalty does not compile."""
-    view = View(np.arange(2), np.eye(2), np.zeros(2), loss)
-    rehearse(JointGradient(view, 0.0, clip=1.0))
-    Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
+class WholeRecordSolver(ChargedAsGaussian):
+    """What solvers that clip whole records have in common."""
+
+    @property
+    def needs_slope(self) -> bool:
+        """No: clips are set from releases of their own."""
+        return False
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if the loss or the penalty does not compile."""
+        view = View(np.arange(2), np.eye(2), np.zeros(2), loss)
+        rehearse(JointGradient(view, 0.0, clip=1.0))
+        Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
 
 
-def clip_multiple(records: float, size: int) -> float:
+def clip_multiple(records: float, size: int, even_handed: bool) -> float:
     """Clip of whole gradients, in units of their mean size, for a budget in records and so many columns."""
-    # Noise is proportional to the clip and bias falls with it: the more budget for each column, the larger a clip.
-    return min(max(0.6 * (records / size) ** 0.33, 1.0), 6.0)
+    factor, power, least, most = _EVEN_HANDED_CLIP if even_handed else _CLIP
+    return min(max(factor * (records / size) ** power, least), most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +105,11 @@ class Scaled:
         return self.curator.n_records * self.mu
 
     @property
+    def even_handed(self) -> bool:
+        """Whether records are clipped without a look at their labels, see `View`."""
+        return isinstance(self.problem.loss, ABOUT_LABELS)
+
+    @property
     def noiseless(self) -> bool:
         """Whether ε is infinite."""
         return math.isinf(self.mu)
@@ -112,12 +133,19 @@ class Scaled:
     def view(self, transform: Floats, point: Floats) -> View:
         """Rows T·x/s and the loss at u."""
         problem = self.problem
-        return View(self.active, transform / self.roots, self.weights(point), problem.loss, problem.positive_class)
+        weights, loss, positive_class = self.weights(point), problem.loss, problem.positive_class
+        return View(self.active, transform / self.roots, weights, loss, positive_class, self.even_handed)
 
     def step(self, hessian: Floats, linear: Floats, start: Floats) -> Floats:
         """Minimum of ½uᵀHu − bᵀu + ψ, by coordinate descent."""
         quadratic = Quadratic(hessian * np.outer(self.roots, self.roots), linear * self.roots, self.active)
         return quadratic.minimize(self.problem.penalty, self.problem.n_penalized, start / self.roots) * self.roots
+
+    def rescaled(self, point: Floats, factor: float) -> Floats:
+        """A point times a factor, or as it is where the penalty forbids that."""
+        weights = self.weights(factor * point)[: self.problem.n_penalized]
+        allowed = all(math.isfinite(self.problem.penalty.value(w, j)) for j, w in enumerate(weights.tolist()))
+        return factor * point if allowed else point
 
     def zero_model(self) -> Solution:
         """What is left where the budget buys nothing but noise."""
@@ -130,7 +158,7 @@ class Scaled:
         hessian = self.problem.loss.curvature * moments.matrix
         point, path = np.zeros(self.size), []
         for _ in range(_NOISELESS_STEPS):
-            gradient, _ = self.gradient(moments.whitening, point, math.inf, 1.0)
+            gradient, _ = self.gradient(moments.whitening, point, Clip(math.inf), 1.0)
             before, linear = point, hessian @ point - gradient
             point = self.step(hessian, linear, before)
             path.append(self.weights(point))
@@ -144,30 +172,34 @@ class Scaled:
         back = np.linalg.inv(moments.whitening)
         seen = back @ self.curator.release(weighted) @ back.T + 1e-12 * np.eye(self.size)
         hessian = self.problem.loss.curvature * seen
-        gradient, _ = self.gradient(moments.whitening, point, math.inf, 1.0)
+        gradient, _ = self.gradient(moments.whitening, point, Clip(math.inf), 1.0)
         _, squared_size = self.sizes(moments.whitening, point, 1.0).level or (0.0, 0.0)
         return self.quadratic(hessian, hessian @ point - gradient, moments.matrix, 0.0, squared_size)
 
     def clips(self, later: tuple[int, ...]) -> Clips:
         """Clips from sizes that are released at the first step, and again at some later ones if that is worth it."""
         wanted = (_RESOLUTION / self.records) ** 2
-        share = min(max(wanted, _LEAST_SIZES), _MOST_LATER_SIZES)
+        # An even-handed clip does not depend on how long the tail of the sizes is.
+        least = _FEW_SIZES if self.even_handed else _MANY_SIZES
+        share = min(max(wanted, least), _MANY_SIZES)
         if self.records * math.sqrt(share) < _WORTH_HAVING:
             later = ()
-        return Clips(self, min(max(wanted, _LEAST_SIZES), _MOST_SIZES), share, later)
+        return Clips(self, min(max(wanted, least), _MOST_SIZES), share, later)
 
     def quadratic(
         self, hessian: Floats, linear: Floats, metric: Floats, variance: float, squared_size: float
     ) -> Quadratic:
         """The quadratic model in the coordinates of the weights.
 
-        Its linear term is off by privacy noise of this variance in the metric S, and by the sampling of the records,
-        whose gradients have this mean square over all p directions together.
+        Its linear term is off by privacy noise of this variance in the metric S, and by the sampling of the records.
+        The mean square of a logistic model's gradients is its Hessian, if the model is right; that of other losses is
+        known over all p directions together.
         """
-        total = variance + squared_size / (self.size * self.curator.n_records)
+        logistic = isinstance(self.problem.loss, Logistic)
+        sampling = hessian if logistic else squared_size / self.size * metric
         scale = np.outer(self.roots, self.roots)
-        covariance, n_penalized = total * metric * scale, self.problem.n_penalized
-        return Quadratic(hessian * scale, linear * self.roots, self.active, covariance, n_penalized)
+        covariance = (variance * metric + sampling / self.curator.n_records) * scale
+        return Quadratic(hessian * scale, linear * self.roots, self.active, covariance, self.problem.n_penalized)
 
     def moments(self, share: float, rounds: int) -> Moments:
         """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""
@@ -180,27 +212,29 @@ class Scaled:
             noise = mechanism.noise_level(self.curator.n_records)
             values, vectors = np.linalg.eigh(self.curator.release(mechanism))
             # Negative eigenvalues are noise, and small ones are raised towards what noise makes of them.
-            values = np.maximum(values, 0.0) + 0.5 * noise * math.sqrt(size) + 1e-12
-            back = np.linalg.inv(whitening)
-            matrix = back @ ((vectors * values) @ vectors.T) @ back.T
+            raised = np.maximum(values, 0.0) + 0.5 * noise * math.sqrt(size) + 1e-12
+            back = np.linalg.inv(whitening) @ vectors
+            matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
             # Second moments are 1 by construction: what is missing was hidden by shortening long rows. A scale that was
             # learnt may be too large by its own noise, and what is missing for that reason is not hidden.
             hidden = np.maximum(0.0, 1.0 - 2.0 * self.problem.uncertainty_of(self.active) - np.diag(matrix))
             matrix = matrix + np.diag(hidden)
             whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
-        return Moments(matrix, whitening, hidden, noise, radius)
+        return Moments(matrix, whitening, added, hidden, noise, radius)
 
-    def gradient(self, whitening: Floats, point: Floats, clip: float, share: float) -> tuple[Floats, float]:
+    def gradient(self, whitening: Floats, point: Floats, clip: Clip, share: float) -> tuple[Floats, float]:
         """Noisy gradient with respect to u, clipped in the metric of the whitening, and its noise in that metric."""
-        mechanism = JointGradient(self.view(whitening, point), self.multiplier(share), clip=clip)
+        mechanism = JointGradient(self.view(whitening, point), self.multiplier(share), clip=clip.norm)
         # Rows were multiplied by B, so the sum is B·gradient.
         released = self.curator.release(mechanism)
         gradient = released / whitening if whitening.ndim == 1 else np.linalg.solve(whitening, released)
-        return gradient, mechanism.noise_level(self.curator.n_records)
+        return gradient / clip.kept, mechanism.noise_level(self.curator.n_records) / clip.kept
 
     def sizes(self, whitening: Floats, point: Floats, share: float) -> Sizes:
         """Noisy histogram of the sizes of gradients in the metric of the whitening."""
-        mechanism = GradientSizes(self.view(whitening, point), self.multiplier(share), per_octave=2)
+        multiplier = self.multiplier(share)
+        per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
+        mechanism = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave)
         return Sizes(self.curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave)
 
 
@@ -214,8 +248,8 @@ class Moments:
         S, positive definite.
     whitening
         B, lower triangular, with B·S·Bᵀ = I.
-    hidden
-        What was added to the diagonal for rows that were shortened.
+    added, hidden
+        What of S is there only because of noise, and what was added to its diagonal for rows that were shortened.
     noise
         Standard deviation of the noise on the diagonal, in whitened coordinates.
     radius
@@ -224,6 +258,7 @@ class Moments:
 
     matrix: Floats
     whitening: Floats
+    added: Floats
     hidden: Floats
     noise: float
     radius: float
@@ -249,8 +284,8 @@ class Sizes:
     per_octave: int
 
     @property
-    def level(self) -> tuple[float, float] | None:
-        """Mean and mean square, sizes above four times the mean counted as that; None where only noise can be seen."""
+    def _visible(self) -> tuple[Floats, Floats] | None:
+        """Counts and middles of the buckets about where most records are; None where only noise can be seen."""
         width = _WINDOW_OCTAVES * self.per_octave
         sums = np.convolve(self.counts, np.ones(width), mode="valid")
         first = int(np.argmax(sums))
@@ -258,27 +293,53 @@ class Sizes:
             return None
         near = slice(max(0, first - 2 * width), first + 2 * width)
         counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
-        middles = self.edges[near] * 2.0 ** (-0.5 / self.per_octave)
-        mean = float(counts @ middles / counts.sum())
+        return counts / counts.sum(), self.edges[near] * 2.0 ** (-0.5 / self.per_octave)
+
+    @property
+    def level(self) -> tuple[float, float] | None:
+        """Mean and mean square, sizes above four times the mean counted as that; None where only noise can be seen."""
+        if self._visible is None:
+            return None
+        parts, middles = self._visible
+        mean = float(parts @ middles)
         for _ in range(5):
-            mean = float(counts @ np.minimum(middles, 4.0 * mean) / counts.sum())
-        square = float(counts @ np.minimum(middles, 4.0 * mean) ** 2 / counts.sum())
-        return mean, square
+            mean = float(parts @ np.minimum(middles, 4.0 * mean))
+        return mean, float(parts @ np.minimum(middles, 4.0 * mean) ** 2)
 
-    def raised(self, clip: float, n_cut: float, total: float) -> float:
-        """A clip, raised to what about `n_cut` records exceed if it clearly cuts off much of the sum of all sizes.
+    def kept(self, clip: float) -> float:
+        """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""
+        if self._visible is None:
+            return 1.0
+        parts, middles = self._visible
+        return float(parts @ np.minimum(1.0, clip / middles))
 
-        Where few records carry the signal, as those of a rare class do, their gradients are far larger than the mean,
-        and a multiple of it would cut all of them. `total` is the sum of all sizes.
+    def raised(self, clip: float, n_records: int, unit: float) -> float:
+        """A clip, raised where it cuts off so much that this is worth more noise: `unit` for each unit of a clip.
+
+        A few far too large sizes may be noise, so only buckets that stand out count.
         """
         start = int(np.searchsorted(self.edges, clip))
-        beyond = self.counts[start : start + _RAISED_OCTAVES * self.per_octave]
-        excess = self.edges[start : start + len(beyond)] * 2.0 ** (-0.5 / self.per_octave) - clip
-        if beyond @ excess - _CLEARLY * self.noise * float(np.linalg.norm(excess)) <= _MUCH * total:
-            return clip
-        exceed = np.cumsum(beyond[::-1])[::-1]
-        enough = np.flatnonzero(exceed <= n_cut + self.noise * np.sqrt(np.arange(len(beyond), 0, -1)))
-        return float(self.edges[start + (int(enough[0]) if len(enough) else len(beyond)) - 1])
+        end = start + _RAISED_OCTAVES * self.per_octave
+        beyond = np.where(self.counts[start:end] > _STANDS_OUT * self.noise, self.counts[start:end], 0.0)
+        middles = self.edges[start:end] * 2.0 ** (-0.5 / self.per_octave)
+        choices = np.concatenate([[clip], self.edges[start:end]])
+        cut = np.maximum(middles - choices[:, None], 0.0) @ beyond / n_records
+        return float(choices[np.argmin((unit * choices) ** 2 + cut**2)])
+
+
+class Clip(NamedTuple):
+    """How gradients are clipped.
+
+    Parameters
+    ----------
+    norm
+        Largest norm of a record's gradient.
+    kept
+        What part of gradients is left on average, which their mean is divided by.
+    """
+
+    norm: float
+    kept: float = 1.0
 
 
 @dataclass(eq=False)
@@ -297,7 +358,7 @@ class Clips:
     first: float
     share: float
     later: tuple[int, ...]
-    clip: float | None = None
+    clip: Clip | None = None
     squared_size: float = 0.0
 
     @property
@@ -305,14 +366,20 @@ class Clips:
         """Share of the budget that all sizes get together."""
         return self.first + self.share * len(self.later)
 
-    def at(self, step: int, whitening: Floats, point: Floats) -> float | None:
+    def at(self, step: int, whitening: Floats, point: Floats) -> Clip | None:
         """The clip at a point; None if at the first step nothing can be seen of the gradients."""
         if step == 0 or step in self.later:
-            sizes = self.scaled.sizes(whitening, point, self.share if step else self.first)
+            scaled = self.scaled
+            sizes = scaled.sizes(whitening, point, self.share if step else self.first)
             seen = sizes.level
+            if seen is None and step == 0 and scaled.even_handed:
+                # Rows have norm √p on average, and the larger slope of two labels is between ½ and 1.
+                seen = _TYPICAL_REACH * math.sqrt(scaled.size), _TYPICAL_REACH**2 * scaled.size
             if seen is not None:
-                level, self.squared_size = seen
-                clip = level * clip_multiple(self.scaled.records, self.scaled.size)
-                n_cut = _CUT * math.sqrt(self.scaled.size) / self.scaled.mu
-                self.clip = sizes.raised(clip, n_cut, level * self.scaled.curator.n_records)
+                mean, self.squared_size = seen
+                norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)
+                if not scaled.even_handed:
+                    unit = _WORTH_OF_BIAS * scaled.size / scaled.records
+                    norm = sizes.raised(norm, scaled.curator.n_records, unit)
+                self.clip = Clip(norm, sizes.kept(norm))
         return self.clip

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpcd.losses import Loss, Squared
-from dpcd.penalties import Penalty
+from dpcd.losses import Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Moments, Scaled, check_whole_records
+from dpcd.solvers.joint import Clip, Moments, Scaled, WholeRecordSolver
 from dpcd.solvers.problem import Floats, Problem, Solution
+from dpcd.solvers.quadratic import Quadratic
 
+# Steps before which the Hessian of a loss that is not quadratic is released.
+_REFRESHED = (1, 3)
+# Where the curvature falls below this part of what it was, the start was far away: another step with a fresh Hessian
+# is put in. Once that has happened, less of a fall is enough.
+_FALLEN, _FALLEN_AGAIN, _MOST_REPEATS = 0.5, 0.65, 4
 # A loss's second derivative changes between two points by about this part of its curvature, at the distance at which
 # predictions differ by 1.
 _CHANGE_OF_CURVATURE = 0.1
@@ -21,27 +26,33 @@ _CHANGE_OF_CURVATURE = 0.1
 _CURVATURE_OF_HIDDEN = 0.1
 # Eigenvalues of a noisy Hessian are raised to twice their noise, within these parts of their mean: a direction that
 # seems to have no curvature would get an endless step.
-_RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.6
+_RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
+# Labels are ±1, and the curvature of their losses is another where predictions differ by more than this in root mean
+# square: no step is longer.
+_LONGEST_MOVE = 2.0
+# Limits of the factor by which the curvature along a step is corrected.
+_FLATTER, _STEEPER = 0.1, 4.0
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class DPNewton:
+class DPNewton(WholeRecordSolver):
     """Proximal Newton steps in a private metric: the most accurate solver for few columns and many records.
 
     First the second moments of the columns are released, as a matrix; they are the Hessian of the squared loss, and an
     upper bound of any other's. Then a few gradients, each clipped in the metric of that matrix, in which records are
     about equally long in all directions. All gradients together make a quadratic model of the objective, and the model
     plus the penalty is minimised by coordinate descent, which costs nothing. For a loss that is not quadratic, the
-    Hessian is released again on the way.
+    Hessian is released again on the way, and corrected by what successive gradients say.
 
     The noise in the matrix grows as p^1.5, so it wants p² well below nμ; `DPBlockCD` takes over from there.
 
     Parameters
     ----------
     n_steps
-        Gradients to release. None: 8 for the squared loss, 6 for others.
+        Gradients to release. None: 8 for the squared loss, 6 for others. Where the curvature of a loss that is not
+        quadratic falls by half, as on the way to a rare class, there are up to four more.
     growth
         Each gradient gets so many times the budget of the one before it: the last ones decide.
     moments, hessians
@@ -54,31 +65,16 @@ class DPNewton:
 
     n_steps: int | None = None
     growth: float | None = None
-    moments: float = 0.2
-    hessians: float = 0.12
+    moments: float = 0.15
+    hessians: float = 0.08
 
     def __post_init__(self) -> None:
         if self.n_steps is not None and (self.n_steps < 1 or self.n_steps != int(self.n_steps)):
             raise ValueError(f"n_steps must be a whole number of at least 1 or None, got {self.n_steps!r}")
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
-        if not (self.moments > 0.0 and self.hessians > 0.0 and self.moments + self.hessians < 0.9):
-            raise ValueError("moments and hessians must be positive shares that leave a tenth for gradients")
-
-    @property
-    def needs_slope(self) -> bool:
-        """Clips are set from a release of its own."""
-        return False
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are Gaussian."""
-        return None
-
-    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
-        """Raise if the loss or the penalty does not compile."""
-        check_whole_records(loss, penalty)
+        if not (self.moments > 0.0 and self.hessians > 0.0 and self.moments + self.hessians < 0.7):
+            raise ValueError("moments and hessians must be positive shares that leave .3 for gradients")
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
@@ -91,68 +87,135 @@ class DPNewton:
             return scaled.zero_model()
         quadratic = isinstance(problem.loss, Squared)
         n_steps = self.n_steps or (8 if quadratic else 6)
-        refreshed = () if quadratic else tuple(t for t in (1, 3) if t < n_steps)
-        hessians = self.hessians if refreshed else 0.0
+        refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < n_steps)
+        hessian_share = self.hessians / max(1, len(refreshed))
         clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < n_steps))
-        shares = (self.growth or (1.5 if quadratic else 1.7)) ** np.arange(n_steps)
-        shares *= (1.0 - self.moments - hessians - clips.total) / shares.sum()
+        weights = (self.growth or (1.5 if quadratic else 1.7)) ** np.arange(n_steps)
+        left = 1.0 - self.moments - hessian_share * len(refreshed) - clips.total
 
-        moments = scaled.moments(self.moments, rounds=2)
-        curvature = problem.loss.curvature
-        hessian = curvature * moments.matrix
-        # How much less is known about a gradient at u from one at another point, for each unit of their distance².
-        doubt = 2.0 * (curvature * moments.noise) ** 2 + (0.0 if quadratic else _CHANGE_OF_CURVATURE**2 / scaled.size)
-        point = np.zeros(scaled.size)
-        points, gradients, variances, path = [], [], [], []
-        for t in range(n_steps):
-            if t in refreshed:
-                hessian = self._hessian(scaled, moments, point, hessians / len(refreshed))
-            clip = clips.at(t, moments.whitening, point)
+        model = _Model(scaled, scaled.moments(self.moments, rounds=2))
+        path: list[Floats] = []
+        point, step, repeats = np.zeros(scaled.size), 0, 0
+        while step < n_steps:
+            repeated = False
+            if step in refreshed:
+                fall = model.refresh(point, hessian_share)
+                far = fall < (_FALLEN_AGAIN if repeats else _FALLEN)
+                affordable = repeats < _MOST_REPEATS and step < n_steps - 1 and hessian_share < 0.2 * left
+                repeated = far and affordable
+            share = left * weights[step] / weights[step:].sum()
+            left -= share
+            if repeated:
+                left -= hessian_share
+                repeats += 1
+            else:
+                step += 1
+            clip = clips.at(len(path), model.moments.whitening, point)
             if clip is None:
                 return scaled.zero_model()
-            gradient, noise = scaled.gradient(moments.whitening, point, clip, shares[t])
-            points.append(point)
-            gradients.append(gradient)
-            variances.append(noise**2)
-            # Every gradient says what the linear term of the model is; the farther from here, the less it is believed.
-            apart = np.array(points) - point
-            distances = np.einsum("ki,ij,kj->k", apart, moments.matrix, apart)
-            hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / scaled.size
-            trust = 1.0 / (np.array(variances) + doubt * distances + hidden)
-            trust /= trust.sum()
-            linear = trust @ (np.array(points) @ hessian - np.array(gradients))
-            point = _shrunk(
-                scaled.step(hessian, linear, point), hessian, moments.matrix, float(trust**2 @ np.array(variances))
-            )
+            point = model.step(point, clip, share)
             path.append(scaled.weights(point))
-        variance = float(trust**2 @ np.array(variances))
-        return Solution(
-            path[-1],
-            n_steps,
-            np.array(path),
-            quadratic=scaled.quadratic(hessian, linear, moments.matrix, variance, clips.squared_size),
-        )
+        return Solution(path[-1], len(path), np.array(path), quadratic=model.quadratic(clips.squared_size))
 
-    def _hessian(self, scaled: Scaled, moments: Moments, point: Floats, share: float) -> Floats:
-        """Release the Hessian at a point."""
+
+@dataclass(eq=False)
+class _Model:
+    """The quadratic model that all released gradients make together.
+
+    Parameters
+    ----------
+    scaled, moments
+        The problem, and the second moments of its columns.
+    """
+
+    scaled: Scaled
+    moments: Moments
+    hessian: Floats = field(init=False)
+    linear: Floats = field(init=False)
+    variance: float = field(init=False)
+    level: float = 1.0
+    points: list[Floats] = field(default_factory=list)
+    gradients: list[Floats] = field(default_factory=list)
+    variances: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.hessian = self.scaled.problem.loss.curvature * self.moments.matrix
+
+    def refresh(self, point: Floats, share: float) -> float:
+        """Release the Hessian at a point; returns its mean curvature as a part of what it was."""
+        scaled, moments = self.scaled, self.moments
         mechanism = MomentMatrix(
             scaled.view(moments.whitening, point), scaled.multiplier(share), radius=moments.radius, weighted=True
         )
         noise = mechanism.noise_level(scaled.curator.n_records)
         values, vectors = np.linalg.eigh(scaled.curator.release(mechanism))
         mean = max(float(values.mean()), noise)
+        # In this metric the eigenvalues would all be the same if the curvature were the same for all records. They are
+        # shrunk towards that as James and Stein do, by the part of their spread that noise explains.
+        spread = float(np.sum((values - mean) ** 2))
+        explained = noise**2 * (scaled.size * (scaled.size + 1) / 2 - 1)
+        values = mean + max(0.0, 1.0 - explained / spread if spread > 0.0 else 0.0) * (values - mean)
         floor = min(_MOST_RAISED * mean, max(_LEAST_EIGENVALUE * mean, _RAISED * noise * math.sqrt(scaled.size)))
         back = np.linalg.inv(moments.whitening)
         seen = back @ ((vectors * np.maximum(values, floor)) @ vectors.T) @ back.T
-        return np.asarray(scaled.problem.loss.curvature * (seen + _CURVATURE_OF_HIDDEN * np.diag(moments.hidden)))
+        # What was added to the moments is no part of any record, so it is added here too.
+        unseen = mean * moments.added + _CURVATURE_OF_HIDDEN * np.diag(moments.hidden)
+        self.hessian = scaled.problem.loss.curvature * (seen + unseen)
+        fall, self.level = mean / self.level, mean
+        return fall
 
+    def step(self, point: Floats, clip: Clip, share: float) -> Floats:
+        """Release the gradient at a point, and return the minimum of the model with it."""
+        scaled, moments = self.scaled, self.moments
+        gradient, noise = scaled.gradient(moments.whitening, point, clip, share)
+        self.points.append(point)
+        self.gradients.append(gradient)
+        self.variances.append(noise**2)
+        quadratic = isinstance(scaled.problem.loss, Squared)
+        if not quadratic and len(self.points) > 1:
+            self._correct()
+        # Every gradient says what the linear term of the model is; the farther from here, the less it is believed.
+        curvature = scaled.problem.loss.curvature
+        doubt = 2.0 * (curvature * moments.noise) ** 2 + (0.0 if quadratic else _CHANGE_OF_CURVATURE**2 / scaled.size)
+        apart = np.array(self.points) - point
+        distances = np.einsum("ki,ij,kj->k", apart, moments.matrix, apart)
+        hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / scaled.size
+        trust = 1.0 / (np.array(self.variances) + doubt * distances + hidden)
+        trust /= trust.sum()
+        self.linear = trust @ (np.array(self.points) @ self.hessian - np.array(self.gradients))
+        self.variance = float(trust**2 @ np.array(self.variances))
+        move = scaled.step(self.hessian, self.linear, point) - point
+        if scaled.even_handed:
+            length = math.sqrt(float(move @ moments.matrix @ move))
+            move *= _LONGEST_MOVE / max(length, _LONGEST_MOVE)
+        return self._shrunk(point + move)
 
-def _shrunk(point: Floats, hessian: Floats, metric: Floats, variance: float) -> Floats:
-    """Shrink a point towards zero as James and Stein do: by the part of its length that noise explains.
+    def _correct(self) -> None:
+        """Correct the curvature along the last step where its ends' gradients clearly say that it is another."""
+        step = self.points[-1] - self.points[-2]
+        change = self.hessian @ step
+        expected = float(step @ change)
+        if expected <= 0.0:
+            return
+        seen = float(step @ (self.gradients[-1] - self.gradients[-2]))
+        noise = math.sqrt((self.variances[-1] + self.variances[-2]) * float(step @ self.moments.matrix @ step))
+        if seen > expected:
+            factor = min(max((seen - noise) / expected, 1.0), _STEEPER)
+        else:
+            factor = max(min((seen + noise) / expected, 1.0), _FLATTER)
+        self.hessian = self.hessian + (factor - 1.0) * np.outer(change, change) / expected
 
-    Without signal this leads to the zero model, and with much of it does nothing.
-    """
-    length = float(point @ hessian @ point)
-    if length <= 0.0:
-        return point
-    return point * max(0.0, 1.0 - variance * float(np.trace(np.linalg.solve(hessian, metric))) / length)
+    def _shrunk(self, point: Floats) -> Floats:
+        """Shrink a point towards zero as James and Stein do: by the part of its length that noise explains.
+
+        Without signal this leads to the zero model, and with much of it does nothing.
+        """
+        length = float(point @ self.hessian @ point)
+        if length <= 0.0:
+            return point
+        explained = self.variance * float(np.trace(np.linalg.solve(self.hessian, self.moments.matrix)))
+        return self.scaled.rescaled(point, max(0.0, 1.0 - explained / length))
+
+    def quadratic(self, squared_size: float) -> Quadratic:
+        """The model in the coordinates of the weights."""
+        return self.scaled.quadratic(self.hessian, self.linear, self.moments.matrix, self.variance, squared_size)

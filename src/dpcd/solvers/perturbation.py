@@ -19,7 +19,7 @@ from dpcd.privacy.perturbation import (
     determinant,
     tilt_divergence,
 )
-from dpcd.solvers.problem import Floats, Problem, Solution, rehearse
+from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
 # Slope beyond which a record's pull no longer grows, in units of the typical slope, for losses that have no limit.
 _DEFAULT_CLIP = 2.5
@@ -32,7 +32,7 @@ _OUTPUT_ROWS, _OBJECTIVE_ROWS = 0.25, 0.4
 
 
 @dataclass(frozen=True)
-class OutputPerturbation:
+class OutputPerturbation(ChargedAsGaussian):
     """The minimum of a strongly convex objective, plus Gaussian noise.
 
     Columns are divided by their root mean squares first. Noise is inversely proportional to the curvature of the
@@ -68,12 +68,6 @@ class OutputPerturbation:
     def needs_slope(self) -> bool:
         """A clip that is not declared is set from the slope."""
         return self.clip is None
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """The release is Gaussian."""
-        return None
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise unless the loss is one of the library's, the penalty none or l2, and bounds finite."""

@@ -89,3 +89,13 @@ class Solver(Protocol):
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left; public random choices come from `choices`."""
+
+
+class ChargedAsGaussian:
+    """What solvers have in common whose releases are all charged as Gaussian."""
+
+    def renyi_order(
+        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
+    ) -> float | None:
+        """None: no order is needed."""
+        return None

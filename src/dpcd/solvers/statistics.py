@@ -11,7 +11,7 @@ from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Scaled, check_whole_records
+from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # A shortened row biases what has no second look, so rows are left longer than elsewhere where there are few columns:
@@ -24,8 +24,21 @@ _RAISED = 0.8
 _RECORDS_PER_COLUMN = 4.0
 
 
+class _LeastSquares(WholeRecordSolver):
+    """A solver from XᵀX and Xᵀy."""
+
+    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
+        """Raise if the loss is not the squared one, or the penalty does not compile."""
+        if not isinstance(loss, Squared):
+            raise ValueError(
+                f"{type(self).__name__} works from XᵀX and Xᵀy, which hold all there is to know for the squared loss "
+                f"only, and this is {type(loss).__name__}: use Squared(), or another solver such as DPNewton()"
+            )
+        super().check(loss, penalty, n_columns, intercept, private)
+
+
 @dataclass(frozen=True, eq=False)
-class AdaSSP:
+class AdaSSP(_LeastSquares):
     """Least squares from one noisy XᵀX and one noisy Xᵀy, with a ridge that adapts to the noise (Wang 2018).
 
     Noise can make XᵀX nearly singular. The ridge is what lifts its smallest eigenvalue to the level of the noise: none
@@ -52,28 +65,13 @@ class AdaSSP:
     def __post_init__(self) -> None:
         _check_share(self.moments)
 
-    @property
-    def needs_slope(self) -> bool:
-        """Clips are set from a release of its own."""
-        return False
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are Gaussian."""
-        return None
-
-    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
-        """Raise if the loss is not the squared one, or the penalty does not compile."""
-        _check_squared(loss, penalty, "AdaSSP")
-
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
         return _boosted(Scaled.of(curator, problem, parts), self.moments, n_rounds=1)
 
 
 @dataclass(frozen=True, eq=False)
-class BoostedAdaSSP:
+class BoostedAdaSSP(_LeastSquares):
     """`AdaSSP` on the residuals of the rounds before, several times over (Tang et al. 2023).
 
     XᵀX is released once. Residuals get smaller from round to round and with them the clip and the noise, and each round
@@ -100,21 +98,6 @@ class BoostedAdaSSP:
             raise ValueError(f"n_rounds must be a whole number of at least 1, got {self.n_rounds!r}")
         _check_share(self.moments)
 
-    @property
-    def needs_slope(self) -> bool:
-        """Clips are set from a release of its own."""
-        return False
-
-    def renyi_order(
-        self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
-    ) -> float | None:
-        """All releases are Gaussian."""
-        return None
-
-    def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
-        """Raise if the loss is not the squared one, or the penalty does not compile."""
-        _check_squared(loss, penalty, "BoostedAdaSSP")
-
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
         return _boosted(Scaled.of(curator, problem, parts), self.moments, self.n_rounds)
@@ -123,15 +106,6 @@ class BoostedAdaSSP:
 def _check_share(share: float) -> None:
     if not 0.0 < share < 0.9:
         raise ValueError(f"moments must be a share between 0 and .9, got {share!r}")
-
-
-def _check_squared(loss: Loss, penalty: Penalty, name: str) -> None:
-    if not isinstance(loss, Squared):
-        raise ValueError(
-            f"{name} works from XᵀX and Xᵀy, which hold all there is to know for the squared loss only, and this is "
-            f"{type(loss).__name__}: use Squared(), or another solver such as DPNewton()"
-        )
-    check_whole_records(loss, penalty)
 
 
 def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
@@ -153,7 +127,8 @@ def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
     for t in range(n_rounds):
         clip = clip if t == 0 else clips.at(t, upright, point)
         assert clip is not None, "sizes that were seen once stay known"
-        gradient, noise = scaled.gradient(upright, point, clip, (1.0 - share - clips.total) / n_rounds)
+        # As published, what the clip cuts off is not made up for.
+        gradient, noise = scaled.gradient(upright, point, Clip(clip.norm), (1.0 - share - clips.total) / n_rounds)
         before, linear = point, hessian @ point - gradient
         point = scaled.step(hessian, linear, before)
         path.append(scaled.weights(point))

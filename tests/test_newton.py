@@ -15,7 +15,8 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.auto import choose
-from dpcd.solvers.joint import Sizes
+from dpcd.solvers.joint import Moments, Scaled, Sizes
+from dpcd.solvers.newton import _Model
 from dpcd.solvers.quadratic import Quadratic
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
@@ -183,6 +184,87 @@ def test_releases_and_what_is_made_of_them():
     np.testing.assert_allclose(solution.quadratic.minimize(), solution.weights, rtol=0.05)
     solution, curator = solve(DPNewton(), sample.X, sample.y, Squared(), Zero(), 5.0)
     assert sum(isinstance(mechanism, MomentMatrix) for mechanism, _ in curator.tape) == 2
+
+
+class TestFarStarts:
+    """On the way to a rare class the curvature falls again and again."""
+
+    def run(self, **settings):
+        sample = family("rare-class", 50_000, 5, Logistic())
+        return sample, *solve(DPNewton(**settings), sample.X, sample.y, sample.loss, sample.penalty, 3.0)
+
+    def test_there_are_more_steps_with_fresh_hessians(self):
+        _, solution, curator = self.run()
+        more = solution.n_passes - 6
+        assert 1 <= more <= 4
+        matrices = [mechanism for mechanism, _ in curator.tape if isinstance(mechanism, MomentMatrix)]
+        assert sum(mechanism.weighted for mechanism in matrices) == 2 + more
+        assert 0.98 <= spent_share(curator) <= 1.0
+
+    def test_no_step_is_too_long(self):
+        sample, solution, _ = self.run()
+        moves = np.diff(np.vstack([np.zeros(5), solution.path]), axis=0)
+        assert np.all(np.sqrt(np.mean((sample.X @ moves.T) ** 2, axis=0)) < 2.1)
+
+    @pytest.mark.parametrize(
+        "settings", [{"n_steps": 2}, {"moments": 0.4, "hessians": 0.29}, {"growth": 50.0}], ids=str
+    )
+    def test_whatever_the_settings_the_budget_suffices(self, settings):
+        _, _, curator = self.run(**settings)
+        assert 0.98 <= spent_share(curator) <= 1.0
+
+
+class TestTheModel:
+    def model(self, rng):
+        X = rng.normal(size=(50, 3))
+        curator = RecordingCurator(
+            Columns.copy_of(X, np.ones(50)), PrivacyBudget(1.0, 1e-3), SeededNoise(np.random.default_rng(0))
+        )
+        problem = Problem(Logistic(), Zero(), 0.25 * np.mean(X**2, axis=0), 3)
+        moments = Moments(np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), 0.0, 3.0)
+        return _Model(Scaled.of(curator, problem, 1), moments)
+
+    @pytest.mark.parametrize(("seen", "factor"), [(0.5, 0.5), (2.0, 2.0), (0.01, 0.1), (-1.0, 0.1), (9.0, 4.0)])
+    def test_secants_correct_the_curvature_along_a_step_and_nowhere_else(self, seen, factor, rng):
+        model = self.model(rng)
+        before, step, across = model.hessian.copy(), np.array([1.0, 2.0, 0.0]), np.array([2.0, -1.0, 3.0])
+        model.points = [np.zeros(3), step]
+        model.gradients = [np.ones(3), np.ones(3) + seen * before @ step]
+        model.variances = [0.0, 0.0]
+        model._correct()
+        assert step @ model.hessian @ step == pytest.approx(factor * (step @ before @ step))
+        np.testing.assert_allclose(model.hessian @ across, before @ across)
+
+    def test_secants_that_could_be_noise_change_nothing(self, rng):
+        model = self.model(rng)
+        before, step = model.hessian.copy(), np.array([1.0, 2.0, 0.0])
+        model.points = [np.zeros(3), step]
+        model.gradients = [np.zeros(3), 2.0 * before @ step]
+        model.variances = [0.2, 0.2]
+        model._correct()
+        np.testing.assert_array_equal(model.hessian, before)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
+def test_boxes_hold_whatever_is_shrunk_or_stretched(solver, epsilon, loss):
+    for n in (100, 5000):
+        sample = family("correlated", n, 5, loss)
+        for box in (Box(0.1, 0.2), Box(-0.3, -0.1), Box(-0.1, 0.1), Box(30.0, 40.0)):
+            solution, _ = solve(solver, sample.X, sample.y, sample.loss, box, epsilon)
+            np.testing.assert_allclose(solution.weights, np.clip(solution.weights, *box), rtol=1e-12)
+
+
+def test_steps_that_end_early_are_made_up_for():
+    """With little budget for each column there are few steps, and what they find is not left as short as it is."""
+    sample = family("correlated", 30_000, 100, Squared())
+    problem = sample.X, sample.y, sample.loss, sample.penalty
+    best = newton_optimum(*problem)
+    for seed in range(3):
+        weights = solve(DPBlockCD(), *problem, 0.1, seed)[0].weights
+        scale = (weights @ sample.X.T @ (sample.X @ best)) / np.sum((sample.X @ weights) ** 2)
+        assert 0.5 < scale < 1.4
 
 
 def test_without_signal_the_zero_model_is_nearly_all_that_is_left(rng):

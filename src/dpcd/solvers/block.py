@@ -21,9 +21,9 @@ _BELIEVED = 2.0
 _STANDS_OUT = 1.5
 # Part of the steps at the end whose average is the answer.
 _TAIL = 0.3
-# Part of the way to the minimum that a full step does, and of earlier noise that it forgets, where the moments say what
-# the curvature is: losses have less of it.
-_DONE = 0.7
+# Part of the way to the minimum that a full step does, and of earlier noise that it is sure to forget: losses have less
+# curvature than the moments say, and in some directions much less.
+_DONE, _FORGOTTEN = 0.7, 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +101,12 @@ class DPBlockCD(WholeRecordSolver):
         point = np.average(path[-last:], axis=0, weights=shares[-last:])
         length = float(point @ metric @ point)
         if length > 0.0:
-            # Steps that end early leave part of the way undone: a step does about this part of what is left of it.
-            done = _DONE * min(1.0, step / max(1.0, flattest))
-            undone = float(np.mean((1.0 - done) ** np.arange(n_steps - last + 1, n_steps + 1)))
+            # Steps that end early leave part of the way undone.
+            full = min(1.0, step / max(1.0, flattest))
+            undone = float(np.mean((1.0 - _DONE * full) ** np.arange(n_steps - last + 1, n_steps + 1)))
             # Shrink towards zero as James and Stein do, by the part of the length that noise explains.
             steps_noise = step * np.array(noises) / problem.loss.curvature
-            variance = float(_weights_in_average(1.0 - done, n_steps, last) ** 2 @ steps_noise**2)
+            variance = float(_weights_in_average(1.0 - _FORGOTTEN * full, n_steps, last) ** 2 @ steps_noise**2)
             believed = max(0.0, 1.0 - scaled.size * variance / length)
             point = scaled.rescaled(point, believed / (1.0 - undone))
         points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])

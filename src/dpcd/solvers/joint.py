@@ -141,15 +141,21 @@ class Scaled:
         quadratic = Quadratic(hessian * np.outer(self.roots, self.roots), linear * self.roots, self.active)
         return quadratic.minimize(self.problem.penalty, self.problem.n_penalized, start / self.roots) * self.roots
 
+    def allows(self, point: Floats) -> bool:
+        """Whether the penalty is finite at a point."""
+        weights = self.weights(point)[: self.problem.n_penalized]
+        return all(math.isfinite(self.problem.penalty.value(w, j)) for j, w in enumerate(weights.tolist()))
+
     def rescaled(self, point: Floats, factor: float) -> Floats:
         """A point times a factor, or as it is where the penalty forbids that."""
-        weights = self.weights(factor * point)[: self.problem.n_penalized]
-        allowed = all(math.isfinite(self.problem.penalty.value(w, j)) for j, w in enumerate(weights.tolist()))
-        return factor * point if allowed else point
+        return factor * point if self.allows(factor * point) else point
 
     def zero_model(self) -> Solution:
-        """What is left where the budget buys nothing but noise."""
+        """What is left where the budget buys nothing but noise: zero, or what the penalty has nearest to it."""
         weights = np.zeros(self.curator.n_columns)
+        if not self.allows(np.zeros(self.size)):
+            n_penalized, prox = self.problem.n_penalized, self.problem.penalty.prox
+            weights[:n_penalized] = [prox(0.0, 1.0, j) for j in range(n_penalized)]
         return Solution(weights, 0, weights[None, :])
 
     def without_noise(self) -> Solution:

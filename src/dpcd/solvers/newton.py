@@ -184,11 +184,12 @@ class _Model:
         trust /= trust.sum()
         self.linear = trust @ (np.array(self.points) @ self.hessian - np.array(self.gradients))
         self.variance = float(trust**2 @ np.array(self.variances))
-        move = scaled.step(self.hessian, self.linear, point) - point
+        end = scaled.step(self.hessian, self.linear, point)
         if scaled.even_handed:
-            length = math.sqrt(float(move @ moments.matrix @ move))
-            move *= _LONGEST_MOVE / max(length, _LONGEST_MOVE)
-        return self._shrunk(point + move)
+            length = math.sqrt(float((end - point) @ moments.matrix @ (end - point)))
+            nearer = point + _LONGEST_MOVE / max(length, _LONGEST_MOVE) * (end - point)
+            end = nearer if scaled.allows(nearer) else end
+        return self._shrunk(end)
 
     def _correct(self) -> None:
         """Correct the curvature along the last step where its ends' gradients clearly say that it is another."""

@@ -23,7 +23,8 @@ from dpcd.penalties import L1, L2, Penalty, Zero
 from dpcd.privacy import PrivacyBudget
 from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
 from dpcd.solvers.auto import Choice, choose
-from dpcd.solvers.joint import clip_multiple
+from dpcd.solvers.block import DPBlockCD, full_steps
+from dpcd.solvers.joint import LEAST_RECORDS, clip_multiple
 from dpcd.solvers.scales import Visibility, magnitudes_share, means_share, moments_share
 
 #: Forecasts are made to be right within this factor, and are so in about four of five cases.
@@ -227,7 +228,9 @@ class Plan:
         """Expected (F − F*)/(F(0) − F*): 0 is the fit without privacy, 1 the best model without features."""
         if math.isinf(self.records):
             return 0.0
-        if self.records == 0.0:
+        no_clip = self.records < LEAST_RECORDS and not self._classifies
+        no_step = isinstance(self.choice.solver, DPBlockCD) and full_steps(self.records, self.columns) == 0.0
+        if no_clip or no_step:
             return 1.0
         return float(self.calibration.lost(self.columns, self.records, self.signal, self.seen, self.clipped))
 

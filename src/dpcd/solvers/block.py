@@ -26,6 +26,11 @@ _TAIL = 0.3
 _DONE, _FORGOTTEN = 0.7, 0.5
 
 
+def full_steps(records: float, size: int) -> float:
+    """How many steps of full length suit a budget in records and so many columns; 0 where all they find is noise."""
+    return max(0.0, records / (_HORIZON * size) - _LOST)
+
+
 @dataclass(frozen=True, eq=False)
 class DPBlockCD(WholeRecordSolver):
     """Proximal gradient steps with all coordinates in one block, in a private metric: for tens to hundreds of columns.
@@ -73,16 +78,16 @@ class DPBlockCD(WholeRecordSolver):
             return scaled.zero_model()
         if scaled.noiseless:
             return scaled.without_noise()
-        horizon = scaled.records / (_HORIZON * scaled.size) - _LOST
-        if horizon <= 0.0 and self.n_steps is None:
+        wanted = full_steps(scaled.records, scaled.size)
+        if wanted == 0.0 and self.n_steps is None:
             return scaled.zero_model()
         moments = scaled.moments(self.moments, rounds=1)
         metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * scaled.size))
         whitening = _whitening(metric)
         # In this metric a full step moves the flattest directions by 1/flattest of what their gradient asks for.
-        steps = horizon * flattest
+        steps = wanted * flattest
         n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self.most_steps))
-        step = min(_LONGEST_STEP, steps / n_steps) if horizon > 0.0 else 1.0
+        step = min(_LONGEST_STEP, steps / n_steps) if wanted > 0.0 else 1.0
         hessian = problem.loss.curvature * metric / step
 
         clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < n_steps))

@@ -30,6 +30,8 @@ _OCCUPIED = 1.0
 # those that follow. With less than 1/30 of the records it is not worth having.
 _RESOLUTION, _WORTH_HAVING = 40.0, 30.0
 _FEW_SIZES, _MANY_SIZES, _MOST_SIZES = 0.004, 0.01, 0.15
+# Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
+LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
 # in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
 _RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from dpcd import DPLasso, DPLogisticRegression
 from dpcd.experiments.families import family
-from dpcd.losses import Logistic, Squared
+from dpcd.losses import Huber, Logistic, Squared
 from dpcd.nonprivate import newton_optimum, objective, optimum
 from dpcd.penalties import L1, L2, Box, ElasticNet, WeightedL1, Zero, non_negative
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
@@ -206,9 +207,7 @@ class TestFarStarts:
         moves = np.diff(np.vstack([np.zeros(5), solution.path]), axis=0)
         assert np.all(np.sqrt(np.mean((sample.X @ moves.T) ** 2, axis=0)) < 2.1)
 
-    @pytest.mark.parametrize(
-        "settings", [{"n_steps": 2}, {"moments": 0.4, "hessians": 0.29}, {"growth": 50.0}], ids=str
-    )
+    @pytest.mark.parametrize("settings", [{"n_steps": 2}, {"moments": 0.4, "hessians": 0.29}, {"growth": 5.0}], ids=str)
     def test_whatever_the_settings_the_budget_suffices(self, settings):
         _, _, curator = self.run(**settings)
         assert 0.98 <= spent_share(curator) <= 1.0
@@ -254,6 +253,50 @@ def test_boxes_hold_whatever_is_shrunk_or_stretched(solver, epsilon, loss):
         for box in (Box(0.1, 0.2), Box(-0.3, -0.1), Box(-0.1, 0.1), Box(30.0, 40.0)):
             solution, _ = solve(solver, sample.X, sample.y, sample.loss, box, epsilon)
             np.testing.assert_allclose(solution.weights, np.clip(solution.weights, *box), rtol=1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+def test_constraints_of_ones_own_hold(solver):
+    """A penalty needs no value where it is infinite, and none at all for a fit."""
+
+    class Positive(NamedTuple):
+        def prox(self, v, step, j):
+            return max(v, 1.0)
+
+    sample = family("correlated", 2000, 3, Logistic())
+    for epsilon in (0.01, 1.0):
+        solution, _ = solve(solver, sample.X, sample.y, sample.loss, Positive(), epsilon)
+        assert np.all(solution.weights >= 1.0 - 1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=name)
+@pytest.mark.parametrize(("n", "p", "epsilon"), [(100, 3, 0.12), (215, 2, 0.48), (120, 8, 0.3)])
+def test_hopeless_budgets_do_no_harm(loss, n, p, epsilon):
+    """No noise is taken for a gradient, or stretched: models without signal stay near zero."""
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, p))
+    y = rng.choice([-1.0, 1.0], size=n)
+    lengths = [np.linalg.norm(solve(Auto(), X, y, loss, Zero(), epsilon, seed)[0].weights) for seed in range(40)]
+    assert np.median(lengths) < 0.3
+    assert max(lengths) < 6.0
+
+
+@pytest.mark.parametrize(("n", "epsilon", "size"), [(20_000, 10.0, 10.0), (20_000, 1.0, 3.0)])
+def test_far_away_targets_of_a_huber_loss_are_reached(n, epsilon, size, rng):
+    X = rng.normal(size=(n, 5))
+    weights = size * np.array([0.6, -0.6, 0.4, 0.3, -0.17])
+    y = X @ weights + rng.normal(size=n)
+    for seed in range(3):
+        solution, _ = solve(DPNewton(), X, y, Huber(), Zero(), epsilon, seed)
+        np.testing.assert_allclose(solution.weights, weights, atol=0.05 * size)
+
+
+def test_a_strong_penalty_is_not_taken_for_noise(rng):
+    X = rng.normal(size=(20_000, 4))
+    y = X @ [1.0, -1.0, 0.5, 0.5] + rng.normal(size=20_000)
+    for alpha in (10.0, 100.0):
+        solution, _ = solve(DPNewton(), X, y, Squared(), L2(alpha), 1.0)
+        np.testing.assert_allclose((1.0 + alpha) * solution.weights, [1.0, -1.0, 0.5, 0.5], atol=0.05)
 
 
 def test_steps_that_end_early_are_made_up_for():
@@ -369,13 +412,16 @@ class TestTheQuadratic:
     [
         (lambda: DPNewton(n_steps=0), "n_steps"),
         (lambda: DPNewton(n_steps=1.5), "n_steps"),
+        (lambda: DPNewton(n_steps=math.inf), "n_steps"),
+        (lambda: DPNewton(n_steps=200), "fewer steps or less growth"),
+        (lambda: DPNewton(growth=50.0), "fewer steps or less growth"),
         (lambda: DPNewton(growth=0.5), "growth"),
         (lambda: DPNewton(moments=0.0), "shares"),
         (lambda: DPNewton(moments=0.8, hessians=0.2), "shares"),
         (lambda: DPBlockCD(n_steps=0), "n_steps"),
         (lambda: DPBlockCD(most_steps=2.5), "most_steps"),
         (lambda: DPBlockCD(growth=math.inf), "growth"),
-        (lambda: DPBlockCD(moments=1.0), "moments"),
+        (lambda: DPBlockCD(moments=0.86), "moments"),
     ],
 )
 def test_wrong_settings(make, message):

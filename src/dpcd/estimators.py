@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpcd.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
+from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.statement import library_version
@@ -209,7 +209,8 @@ class _PrivateLinearModel(BaseEstimator):
         """Spend the curator's budget on the weights."""
         n_features, loss = curator.n_columns - self.fit_intercept, parts.loss
         positive_classes = self._positive_classes()
-        numeric, needs_slope = positive_classes == [None], parts.solver.needs_slope
+        numeric = positive_classes == [None] and not isinstance(loss, ABOUT_LABELS)
+        needs_slope = parts.solver.needs_slope
         scales = prepare(curator, loss, parts.declared, n_features, self.fit_intercept, needs_slope, numeric)
         solutions: list[Solution] = []
         for positive_class in positive_classes:

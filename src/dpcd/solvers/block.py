@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpcd.privacy import Curator
-from dpcd.solvers.joint import Scaled, WholeRecordSolver
+from dpcd.solvers.joint import Scaled, WholeRecordSolver, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length,
@@ -24,6 +24,8 @@ _TAIL = 0.3
 # Part of the way to the minimum that a full step does, and of earlier noise that it is sure to forget: losses have less
 # curvature than the moments say, and in some directions much less.
 _DONE, _FORGOTTEN = 0.7, 0.5
+# A point is stretched only if it is longer than noise by so many deviations.
+_SURE = 2.0
 
 
 def full_steps(records: float, size: int) -> float:
@@ -63,13 +65,12 @@ class DPBlockCD(WholeRecordSolver):
 
     def __post_init__(self) -> None:
         for name in ("n_steps", "most_steps"):
-            value = getattr(self, name)
-            if value is not None and (value < 1 or value != int(value)):
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if not 1.0 <= self.growth < math.inf:
-            raise ValueError(f"growth must be at least 1, got {self.growth!r}")
-        if not 0.0 < self.moments < 0.9:
-            raise ValueError(f"moments must be a share between 0 and .9, got {self.moments!r}")
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checked_count(name, getattr(self, name)))
+        if not 1.0 <= self.growth <= 1.2:
+            raise ValueError(f"growth must be between 1 and 1.2, got {self.growth!r}")
+        if not 0.0 < self.moments < 0.8:
+            raise ValueError(f"moments must be a share between 0 and .8, got {self.moments!r}")
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
@@ -106,14 +107,18 @@ class DPBlockCD(WholeRecordSolver):
         point = np.average(path[-last:], axis=0, weights=shares[-last:])
         length = float(point @ metric @ point)
         if length > 0.0:
-            # Steps that end early leave part of the way undone.
             full = min(1.0, step / max(1.0, flattest))
-            undone = float(np.mean((1.0 - _DONE * full) ** np.arange(n_steps - last + 1, n_steps + 1)))
             # Shrink towards zero as James and Stein do, by the part of the length that noise explains.
             steps_noise = step * np.array(noises) / problem.loss.curvature
             variance = float(_weights_in_average(1.0 - _FORGOTTEN * full, n_steps, last) ** 2 @ steps_noise**2)
-            believed = max(0.0, 1.0 - scaled.size * variance / length)
-            point = scaled.rescaled(point, believed / (1.0 - undone))
+            explained = scaled.size * variance / length
+            stretch = 1.0
+            if full < 1.0 and (1.0 + _SURE * math.sqrt(2.0 / scaled.size)) * explained < 1.0:
+                # Short steps that end early leave part of the way undone: it is made up for if what they found is
+                # surely more than noise.
+                undone = float(np.mean((1.0 - _DONE * full) ** np.arange(n_steps - last + 1, n_steps + 1)))
+                stretch = min(1.0 / (1.0 - undone), 1.0 + wanted)
+            point = scaled.admitted(point * stretch * max(0.0, 1.0 - explained))
         points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])
         return Solution(points[-1], n_steps, points)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +22,11 @@ _RADIUS = 1.5
 # Without noise there is nothing to gain by shortening any but absurd rows.
 _NOISELESS_RADIUS = 1000.0
 
-# A histogram of sizes shows something when three octaves hold more than so many deviations of noise. Where the noise
-# multiplier exceeds 1/30 of the records, buckets are whole octaves.
-_VISIBLE, _WINDOW_OCTAVES, _COARSE = 3.0, 3, 30.0
+# A histogram of sizes shows something when three octaves hold more than so many deviations of noise: more if they could
+# be any three of a hundred, less where a bound of the loss's slope leaves twelve. Where the noise multiplier exceeds
+# 1/30 of the records, buckets are whole octaves.
+_VISIBLE, _VISIBLE_IF_BOUNDED, _WINDOW_OCTAVES, _COARSE = 5.0, 3.0, 3, 30.0
+_BOUNDED_OCTAVES, _LONGEST_ROW = 12, 8.0
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
 # A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
@@ -35,8 +38,8 @@ LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
 # in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
 _RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4
-# The larger slope that either label gives a typical record.
-_TYPICAL_REACH = 0.6
+# The larger slope that either label gives a typical record, over what it is where the prediction is zero.
+_TYPICAL_REACH = 1.2
 
 # Clips are factor·(nμ/p)^power times the mean size of gradients, within limits: (factor, power, least, most). Noise is
 # proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed
@@ -60,6 +63,13 @@ class WholeRecordSolver(ChargedAsGaussian):
         view = View(np.arange(2), np.eye(2), np.zeros(2), loss)
         rehearse(JointGradient(view, 0.0, clip=1.0))
         Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
+
+
+def checked_count(name: str, value: float) -> int:
+    """A whole number from 1 to 10,000."""
+    if not 1 <= value <= 10_000 or value != int(value):
+        raise ValueError(f"{name} must be a whole number from 1 to 10000, got {value!r}")
+    return int(value)
 
 
 def clip_multiple(records: float, size: int, even_handed: bool) -> float:
@@ -143,21 +153,17 @@ class Scaled:
         quadratic = Quadratic(hessian * np.outer(self.roots, self.roots), linear * self.roots, self.active)
         return quadratic.minimize(self.problem.penalty, self.problem.n_penalized, start / self.roots) * self.roots
 
-    def allows(self, point: Floats) -> bool:
-        """Whether the penalty is finite at a point."""
-        weights = self.weights(point)[: self.problem.n_penalized]
-        return all(math.isfinite(self.problem.penalty.value(w, j)) for j, w in enumerate(weights.tolist()))
-
-    def rescaled(self, point: Floats, factor: float) -> Floats:
-        """A point times a factor, or as it is where the penalty forbids that."""
-        return factor * point if self.allows(factor * point) else point
+    def admitted(self, point: Floats) -> Floats:
+        """The point nearest to one, of those that the penalty admits: itself, unless there is a constraint."""
+        weights, prox = self.weights(point), self.problem.penalty.prox
+        for j in self.active[self.active < self.problem.n_penalized].tolist():
+            # A step so short that a finite penalty does not move anything.
+            weights[j] = prox(float(weights[j]), 1e-15, j)
+        return np.asarray(weights[self.active] * self.roots)
 
     def zero_model(self) -> Solution:
-        """What is left where the budget buys nothing but noise: zero, or what the penalty has nearest to it."""
-        weights = np.zeros(self.curator.n_columns)
-        if not self.allows(np.zeros(self.size)):
-            n_penalized, prox = self.problem.n_penalized, self.problem.penalty.prox
-            weights[:n_penalized] = [prox(0.0, 1.0, j) for j in range(n_penalized)]
+        """What is left where the budget buys nothing but noise."""
+        weights = self.weights(self.admitted(np.zeros(self.size)))
         return Solution(weights, 0, weights[None, :])
 
     def without_noise(self) -> Solution:
@@ -242,8 +248,15 @@ class Scaled:
         """Noisy histogram of the sizes of gradients in the metric of the whitening."""
         multiplier = self.multiplier(share)
         per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
-        mechanism = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave)
-        return Sizes(self.curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave)
+        octaves, visible = {}, _VISIBLE
+        steepest = self.problem.loss.lipschitz
+        if math.isfinite(steepest) and steepest > 0.0:
+            # Rows have norm √p on average. What is beyond the octaves is counted in the outermost.
+            largest = math.ceil(math.log2(_LONGEST_ROW * steepest * math.sqrt(self.size)))
+            octaves, visible = {"smallest": largest - _BOUNDED_OCTAVES, "largest": largest}, _VISIBLE_IF_BOUNDED
+        mechanism = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave, **octaves)
+        counts = self.curator.release(mechanism)
+        return Sizes(counts, mechanism.edges, mechanism.noise_level, mechanism.per_octave, visible)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,20 +297,23 @@ class Sizes:
         Standard deviation of the noise in each count.
     per_octave
         Buckets between a size and its double.
+    visible
+        Deviations of noise that three octaves must exceed to show something.
     """
 
     counts: Floats
     edges: Floats
     noise: float
     per_octave: int
+    visible: float = _VISIBLE
 
-    @property
-    def _visible(self) -> tuple[Floats, Floats] | None:
+    @cached_property
+    def _near(self) -> tuple[Floats, Floats] | None:
         """Counts and middles of the buckets about where most records are; None where only noise can be seen."""
         width = _WINDOW_OCTAVES * self.per_octave
         sums = np.convolve(self.counts, np.ones(width), mode="valid")
         first = int(np.argmax(sums))
-        if sums[first] <= _VISIBLE * self.noise * math.sqrt(width):
+        if sums[first] <= self.visible * self.noise * math.sqrt(width):
             return None
         near = slice(max(0, first - 2 * width), first + 2 * width)
         counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
@@ -306,9 +322,9 @@ class Sizes:
     @property
     def level(self) -> tuple[float, float] | None:
         """Mean and mean square, sizes above four times the mean counted as that; None where only noise can be seen."""
-        if self._visible is None:
+        if self._near is None:
             return None
-        parts, middles = self._visible
+        parts, middles = self._near
         mean = float(parts @ middles)
         for _ in range(5):
             mean = float(parts @ np.minimum(middles, 4.0 * mean))
@@ -316,9 +332,9 @@ class Sizes:
 
     def kept(self, clip: float) -> float:
         """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""
-        if self._visible is None:
+        if self._near is None:
             return 1.0
-        parts, middles = self._visible
+        parts, middles = self._near
         return float(parts @ np.minimum(1.0, clip / middles))
 
     def raised(self, clip: float, n_records: int, unit: float) -> float:
@@ -381,8 +397,9 @@ class Clips:
             sizes = scaled.sizes(whitening, point, self.share if step else self.first)
             seen = sizes.level
             if seen is None and step == 0 and scaled.even_handed:
-                # Rows have norm √p on average, and the larger slope of two labels is between ½ and 1.
-                seen = _TYPICAL_REACH * math.sqrt(scaled.size), _TYPICAL_REACH**2 * scaled.size
+                # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
+                reach = _TYPICAL_REACH * abs(scaled.problem.loss.derivative(1.0, 0.0))
+                seen = reach * math.sqrt(scaled.size), reach**2 * scaled.size
             if seen is not None:
                 mean, self.squared_size = seen
                 norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)

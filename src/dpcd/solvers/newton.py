@@ -10,7 +10,7 @@ import numpy as np
 from dpcd.losses import Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Clip, Moments, Scaled, WholeRecordSolver
+from dpcd.solvers.joint import Clip, Moments, Scaled, WholeRecordSolver, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
 
@@ -28,8 +28,10 @@ _CURVATURE_OF_HIDDEN = 0.1
 # seems to have no curvature would get an endless step.
 _RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
 # Labels are ±1, and the curvature of their losses is another where predictions differ by more than this in root mean
-# square: no step is longer.
-_LONGEST_MOVE = 2.0
+# square: no step is longer. With other losses that are not quadratic no step is longer than so many times the last.
+_LONGEST_MOVE, _LONGER = 2.0, 3.0
+# The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
+_MOST_GROWTH = 1e6
 # Limits of the factor by which the curvature along a step is corrected.
 _FLATTER, _STEEPER = 0.1, 4.0
 # p²/(nμ) from which on the matrix is nothing but noise.
@@ -69,10 +71,15 @@ class DPNewton(WholeRecordSolver):
     hessians: float = 0.08
 
     def __post_init__(self) -> None:
-        if self.n_steps is not None and (self.n_steps < 1 or self.n_steps != int(self.n_steps)):
-            raise ValueError(f"n_steps must be a whole number of at least 1 or None, got {self.n_steps!r}")
+        if self.n_steps is not None:
+            object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
+        if (self.n_steps or 8) * math.log(self.growth or 1.7) > math.log(_MOST_GROWTH):
+            raise ValueError(
+                f"with growth {self.growth or 1.7:g}, {self.n_steps or 8} steps leave nothing for the first: use fewer "
+                f"steps or less growth"
+            )
         if not (self.moments > 0.0 and self.hessians > 0.0 and self.moments + self.hessians < 0.7):
             raise ValueError("moments and hessians must be positive shares that leave .3 for gradients")
 
@@ -184,12 +191,29 @@ class _Model:
         trust /= trust.sum()
         self.linear = trust @ (np.array(self.points) @ self.hessian - np.array(self.gradients))
         self.variance = float(trust**2 @ np.array(self.variances))
-        end = scaled.step(self.hessian, self.linear, point)
-        if scaled.even_handed:
-            length = math.sqrt(float((end - point) @ moments.matrix @ (end - point)))
-            nearer = point + _LONGEST_MOVE / max(length, _LONGEST_MOVE) * (end - point)
-            end = nearer if scaled.allows(nearer) else end
-        return self._shrunk(end)
+        end = scaled.step(self.hessian, self._believed * self.linear, point)
+        if quadratic:
+            return end
+        longest = _LONGEST_MOVE if scaled.even_handed else self._longest_move()
+        length = self._length(end - point)
+        return end if length <= longest else scaled.admitted(point + longest / length * (end - point))
+
+    def _longest_move(self) -> float:
+        """A few times the move that is safe whatever the curvature, or the last move; half of that if it was too long.
+
+        Of the curvature of a loss that turns linear, little may be left where most records are.
+        """
+        safe, point = self.scaled.problem.loss.curvature * self.moments.matrix, self.points[-1]
+        end = self.scaled.step(safe, safe @ point - self.gradients[-1], point)
+        lengths = [_LONGER * self._length(end - point)]
+        if len(self.points) > 1:
+            last = point - self.points[-2]
+            lengths.append((0.5 if last @ self.gradients[-1] > 0.0 else _LONGER) * self._length(last))
+        return max(lengths)
+
+    def _length(self, move: Floats) -> float:
+        """By how much a move changes predictions, in root mean square."""
+        return math.sqrt(float(move @ self.moments.matrix @ move))
 
     def _correct(self) -> None:
         """Correct the curvature along the last step where its ends' gradients clearly say that it is another."""
@@ -206,16 +230,15 @@ class _Model:
             factor = max(min((seen + noise) / expected, 1.0), _FLATTER)
         self.hessian = self.hessian + (factor - 1.0) * np.outer(change, change) / expected
 
-    def _shrunk(self, point: Floats) -> Floats:
-        """Shrink a point towards zero as James and Stein do: by the part of its length that noise explains.
+    @property
+    def _believed(self) -> float:
+        """What is left of the linear term if it is shrunk as James and Stein do, by the part that noise explains.
 
         Without signal this leads to the zero model, and with much of it does nothing.
         """
-        length = float(point @ self.hessian @ point)
-        if length <= 0.0:
-            return point
+        length = float(self.linear @ np.linalg.solve(self.hessian, self.linear))
         explained = self.variance * float(np.trace(np.linalg.solve(self.hessian, self.moments.matrix)))
-        return self.scaled.rescaled(point, max(0.0, 1.0 - explained / length))
+        return max(0.0, 1.0 - explained / length) if length > 0.0 else 0.0
 
     def quadratic(self, squared_size: float) -> Quadratic:
         """The model in the coordinates of the weights."""

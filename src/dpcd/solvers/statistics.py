@@ -11,7 +11,7 @@ from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver
+from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # A shortened row biases what has no second look, so rows are left longer than elsewhere where there are few columns:
@@ -94,8 +94,7 @@ class BoostedAdaSSP(_LeastSquares):
     moments: float = 0.35
 
     def __post_init__(self) -> None:
-        if self.n_rounds < 1 or self.n_rounds != int(self.n_rounds):
-            raise ValueError(f"n_rounds must be a whole number of at least 1, got {self.n_rounds!r}")
+        object.__setattr__(self, "n_rounds", checked_count("n_rounds", self.n_rounds))
         _check_share(self.moments)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
@@ -104,8 +103,8 @@ class BoostedAdaSSP(_LeastSquares):
 
 
 def _check_share(share: float) -> None:
-    if not 0.0 < share < 0.9:
-        raise ValueError(f"moments must be a share between 0 and .9, got {share!r}")
+    if not 0.0 < share < 0.8:
+        raise ValueError(f"moments must be a share between 0 and .8, got {share!r}")
 
 
 def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:

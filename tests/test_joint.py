@@ -151,6 +151,16 @@ lengths = st.one_of(st.sampled_from([1e-150, 1e-100, 1.0, 1e100, 1e150]), st.flo
 @example(np.ones((4, 4)), np.array([1e200, 1.0, 1.0, 1e308]), 1, np.eye(3) * 1e-200, np.ones(3), Squared(), 1e-3)
 @example(np.ones((4, 4)), np.array([0.0, 0.0, np.inf, 1.0]), 2, np.diag([1.0, 1.0, 0.0]), np.zeros(3), Squared(), 1.0)
 @example(np.ones((4, 4)), np.array([1.0, 2.0, 3.0, 1.0]), 2, np.eye(3), np.ones(3), Lying(np.nan, np.inf), 1.0)
+# What the model is sure of and wrong about: with the other label there would be next to no gradient.
+@example(
+    np.tile([10.0, -10.0, -10.0, 1.0], (4, 1)),
+    np.array([10.0, 10.0, 10.0, 1.0]),
+    1,
+    np.eye(3),
+    np.array([-1.0, 0.0, 0.0]),
+    Logistic(),
+    1.0,
+)
 def test_neighbours_move_what_is_released_by_no_more_than_the_noise_covers(table, record, i, transform, w, loss, reach):
     other = table.copy()
     other[i] = record

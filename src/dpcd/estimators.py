@@ -232,7 +232,7 @@ class _PrivateLinearModel(BaseEstimator):
         ranges = scales.features
         self.feature_ranges_ = None if ranges is None else np.column_stack([ranges.lower, ranges.upper])
         self.unseen_features_ = np.flatnonzero(scales.smoothness[:n_features] == 0.0)
-        self.n_iter_ = solutions[0].n_passes
+        self.n_iter_ = max(solution.n_passes for solution in solutions)
         self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
         self._solver_notes = solutions[0].notes
         self._keep(coefficients, intercepts)

@@ -19,8 +19,9 @@ _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
 _BELIEVED = 2.0
 # A steepest direction up to so many times as steep as the flattest ones is not told from noise.
 _STANDS_OUT = 1.5
-# Part of the steps at the end whose average is the answer.
-_TAIL = 0.3
+# Part of the steps at the end whose average is the answer: more of them where there are more full steps than a few, and
+# noise is worse than being underway.
+_TAIL, _LONG_TAIL, _FEW_FULL_STEPS = 0.3, 0.5, 6.0
 # Part of the way to the minimum that a full step does, and of earlier noise that it is sure to forget: losses have less
 # curvature than the moments say, and in some directions much less.
 _DONE, _FORGOTTEN = 0.7, 0.5
@@ -103,7 +104,7 @@ class DPBlockCD(WholeRecordSolver):
             point = scaled.step(hessian, hessian @ point - gradient, point)
             path.append(point)
             noises.append(noise)
-        last = max(1, math.floor(_TAIL * n_steps))
+        last = max(1, math.floor((_LONG_TAIL if wanted > _FEW_FULL_STEPS else _TAIL) * n_steps))
         point = np.average(path[-last:], axis=0, weights=shares[-last:])
         length = float(point @ metric @ point)
         if length > 0.0:

@@ -511,3 +511,12 @@ class TestBadInput:
             DPLasso().fit(X[:1], y[:1])
         with pytest.raises(ValueError, match="expecting 5 features"):
             DPLasso(random_state=0).fit(X, y).predict(X[:, :3])
+
+
+def test_labels_of_a_generalized_model_are_not_centred(rng):
+    """±1 is what the loss is about: the same model as DPLogisticRegression's, offset and all."""
+    X = rng.normal(size=(30_000, 2))
+    y = np.where(rng.random(30_000) < 1.0 / (1.0 + np.exp(-(X @ [1.0, -0.5] + 1.5))), 1.0, -1.0)
+    model = DPGeneralizedLinearModel(loss=dpcd.losses.Logistic(), epsilon=3.0, random_state=0).fit(X, y)
+    np.testing.assert_allclose(np.ravel(model.coef_), [1.0, -0.5], atol=0.1)
+    assert model.intercept_ == pytest.approx(1.5, abs=0.1)

@@ -451,6 +451,32 @@ class TestSizes:
         assert hidden.level is None
         assert hidden.kept(small) == 1.0
 
+    def test_long_tails_raise_a_clip_where_that_is_worth_its_noise(self):
+        counts = np.zeros(20)
+        counts[4], counts[10] = 9000.0, 1000.0
+        edge = 2.0**5.5
+        assert self.sizes(counts).raised(6.0, 10_000, 0.001) == pytest.approx(edge), "noise is cheap"
+        assert self.sizes(counts).raised(6.0, 10_000, 10.0) == 6.0, "noise is dear"
+        assert self.sizes(counts, noise=500.0).raised(6.0, 10_000, 0.001) == 6.0, "the tail could be noise"
+        assert self.sizes(counts).raised(2.0 * edge, 10_000, 0.001) == 2.0 * edge, "nothing is cut off"
+
+    @pytest.mark.parametrize("bound", [1e-300, 1.0, 1e300, math.inf, math.nan])
+    def test_any_bound_of_a_slope_will_do(self, bound):
+        class Odd(NamedTuple):
+            lipschitz: float
+            curvature = 1.0
+
+            def value(self, y, z):
+                return 0.5 * (z - y) ** 2
+
+            def derivative(self, y, z):
+                return z - y
+
+        sample = family("correlated", 5000, 3, Squared())
+        solution, curator = solve(DPBlockCD(), sample.X, sample.y, Odd(bound), Zero(), 1.0)
+        assert np.all(np.isfinite(solution.weights))
+        assert curator.spent.mu_squared <= curator.budget.gaussian_room()
+
     def test_rare_classes_are_learnt(self):
         sample = family("rare-class", 50_000, 6, Logistic())
         truth = objective(*sample[1:], newton_optimum(*sample[1:]))

@@ -78,7 +78,7 @@ def check_two_dimensional(X: Any) -> None:
 
 def check_parts(loss: Any, penalty: Any, solver: Any, fit_intercept: Any) -> None:
     """Refuse names, classes and functions where an object is wanted."""
-    if not (isinstance(loss, tuple) and hasattr(loss, "derivative") and hasattr(loss, "curvature")):
+    if not (isinstance(loss, tuple) and all(hasattr(loss, name) for name in ("derivative", "curvature", "lipschitz"))):
         raise ValueError(
             f"loss must be an object such as dpcd.losses.Huber(1.0), or a NamedTuple like it; got {loss!r}"
         )

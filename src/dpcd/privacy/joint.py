@@ -302,6 +302,8 @@ class MomentMatrix(_Joint):
 class GradientSizes(_Joint):
     """Histogram of the sizes |ℓ'(y, x·w)|·‖T·x‖ of the records' gradients, in equal steps of their logarithm.
 
+    In an even-handed view a size is that of the longer of the gradients that either label gives.
+
     Parameters
     ----------
     view, noise_multiplier

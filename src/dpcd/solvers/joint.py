@@ -250,7 +250,7 @@ class Scaled:
         per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
         octaves, visible = {}, _VISIBLE
         steepest = self.problem.loss.lipschitz
-        if math.isfinite(steepest) and steepest > 0.0:
+        if 1e-100 < steepest < 1e100:
             # Rows have norm √p on average. What is beyond the octaves is counted in the outermost.
             largest = math.ceil(math.log2(_LONGEST_ROW * steepest * math.sqrt(self.size)))
             octaves, visible = {"smallest": largest - _BOUNDED_OCTAVES, "largest": largest}, _VISIBLE_IF_BOUNDED

@@ -134,6 +134,16 @@ def test_the_parser_survives_any_release(changes):
         return
 
 
+@pytest.mark.parametrize(("multiplier", "count"), [(1e-300, 1), (1e-3, 1), (9.0, 1e6), (0.5, 1e300)])
+def test_absurd_costs_are_told_at_once(multiplier, count):
+    release = {"count": count, "smallest_noise_multiplier": multiplier, "largest_noise_multiplier": multiplier}
+    release |= {"law": "gaussian", "sampling": None, "relation": "replace one record"}
+    fields = {"epsilon": 1.0, "delta": 1e-6, "spent_epsilon": 1.0, "private": True, "releases": [release]}
+    result = verify(json.dumps(fields))
+    assert not result.verified
+    assert result.recomputed_epsilon == math.inf
+
+
 def test_command_line(rng, tmp_path):
     path = tmp_path / "statement.json"
     path.write_text(json.dumps(statement(rng)))

@@ -13,6 +13,8 @@ from typing import Any
 
 # What two ways of rounding may differ by. Theirs is on a grid, and rounds up.
 _TOLERANCE = 0.01
+# More than any budget admits: it takes no accountant to say so, and none could in reasonable time.
+_BEYOND = 5000.0
 
 
 class StatementError(ValueError):
@@ -124,6 +126,9 @@ def _recomputed(releases: list[dict[str, Any]], delta: float, stated: float) -> 
     events = [_event(release, dp_accounting) for release in releases]
     if any(event is None for event in events):
         return math.inf
+    likely = sum(_likely_epsilon(release) for release in releases)
+    if likely > _BEYOND:
+        return math.inf
     accountant: Any
     if any(release.get("sampling") or release.get("selection") for release in releases):
         fixed = any((release.get("sampling") or {}).get("kind") == "FixedSize" for release in releases)
@@ -136,11 +141,21 @@ def _recomputed(releases: list[dict[str, Any]], delta: float, stated: float) -> 
             orders = [1.0 + 1.08**k / 100.0 for k in range(180)]
         accountant = RdpAccountant(orders, chosen)
     else:
-        # Fine against the ε in question, and no finer: time grows with it.
-        accountant = PLDAccountant(value_discretization_interval=1e-4 * min(max(stated, 0.01), 10.0))
+        # Fine against the ε in question, and no finer: time and memory grow with it.
+        interval = 1e-4 * max(min(max(stated, 0.01), 10.0), 0.02 * likely)
+        accountant = PLDAccountant(value_discretization_interval=interval)
     for event in events:
         accountant.compose(event)
     return float(accountant.get_epsilon(delta))
+
+
+def _likely_epsilon(release: dict[str, Any]) -> float:
+    """Roughly what a release costs, 0 where that is harder to say: enough to tell what no budget admits."""
+    if release.get("sampling") or release.get("selection"):
+        return 0.0
+    multiplier, count = _number(release, "smallest_noise_multiplier"), _number(release, "count")
+    mu = math.sqrt(count) / max(multiplier, 1e-100)
+    return 0.5 * mu * mu + 5.0 * mu
 
 
 def _event(release: dict[str, Any], dp_accounting: Any) -> Any:

@@ -16,7 +16,7 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.auto import choose
-from dpcd.solvers.joint import Moments, Scaled, Sizes
+from dpcd.solvers.joint import Moments, Scaled, Sizes, shrunk
 from dpcd.solvers.newton import _Model
 from dpcd.solvers.quadratic import Quadratic
 from problems import LOSSES, PENALTIES, name, simulate
@@ -163,10 +163,7 @@ def test_no_run_is_much_worse_than_the_zero_model(solver, loss, kind):
 def test_how_much_of_the_signal_is_found(solver, p, limit):
     """(F − F*)/(F(0) − F*) over five seeds, so that nobody loses utility without noticing."""
     sample = family("correlated", 20_000, p, Squared())
-    problem = sample.X, sample.y, sample.loss, sample.penalty
-    best, zero = (objective(*problem, w) for w in (newton_optimum(*problem), np.zeros(p)))
-    lost = [objective(*problem, solve(solver, *problem, 1.0, seed)[0].weights) - best for seed in range(5)]
-    assert np.mean(lost) / (zero - best) < limit
+    assert np.mean(lost(solver, sample, 1.0, range(5))) < limit
 
 
 def test_releases_and_what_is_made_of_them():
@@ -213,19 +210,49 @@ class TestFarStarts:
         assert 0.98 <= spent_share(curator) <= 1.0
 
 
+class TestShrunkEigenvalues:
+    def noise(self, size, rng):
+        """A symmetric matrix with noise of deviation 1 on its diagonal, as `MomentMatrix` makes it."""
+        draws = rng.normal(size=(size, size))
+        return (draws + draws.T) / 2.0
+
+    def test_noise_is_shrunk_to_its_mean(self, rng):
+        for size in (3, 20):
+            found = [shrunk(np.linalg.eigvalsh(5.0 * np.eye(size) + self.noise(size, rng)), 1.0) for _ in range(20)]
+            assert np.mean([np.ptp(values) for values, _ in found]) < 0.4 * math.sqrt(2.0 * size)
+            assert np.mean([left for _, left in found]) < 0.35
+            assert np.mean([values.mean() for values, _ in found]) == pytest.approx(5.0, abs=0.3)
+
+    def test_what_noise_does_not_explain_stays(self, rng):
+        values = np.array([1.0, 2.0, 3.0, 10.0])
+        np.testing.assert_allclose(shrunk(values, 0.0)[0], values)
+        np.testing.assert_allclose(shrunk(values, 1e-3)[0], values, rtol=1e-3)
+        assert shrunk(np.ones(3), 0.0) == (pytest.approx(np.ones(3)), 0.0)
+
+    def test_one_steep_direction_among_noise_stays_what_it_is(self, rng):
+        size = 20
+        matrix = np.eye(size) + self.noise(size, rng)
+        matrix[0, 0] += 50.0
+        values = np.linalg.eigvalsh(matrix)
+        kept, left = shrunk(values, 1.0)
+        assert kept[-1] == values[-1]
+        assert np.ptp(kept[:-1]) < 0.6 * np.ptp(values[:-1])
+        assert left < 0.5
+
+
 class TestTheModel:
-    def model(self, rng):
+    def model(self, rng, loss, noise=0.0):
         X = rng.normal(size=(50, 3))
         curator = RecordingCurator(
             Columns.copy_of(X, np.ones(50)), PrivacyBudget(1.0, 1e-3), SeededNoise(np.random.default_rng(0))
         )
-        problem = Problem(Logistic(), Zero(), 0.25 * np.mean(X**2, axis=0), 3)
-        moments = Moments(np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), 0.0, 3.0)
+        problem = Problem(loss, Zero(), 0.25 * np.mean(X**2, axis=0), 3)
+        moments = Moments(np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), noise, 3.0)
         return _Model(Scaled.of(curator, problem, 1), moments)
 
     @pytest.mark.parametrize(("seen", "factor"), [(0.5, 0.5), (2.0, 2.0), (0.01, 0.1), (-1.0, 0.1), (9.0, 4.0)])
     def test_secants_correct_the_curvature_along_a_step_and_nowhere_else(self, seen, factor, rng):
-        model = self.model(rng)
+        model = self.model(rng, Logistic())
         before, step, across = model.hessian.copy(), np.array([1.0, 2.0, 0.0]), np.array([2.0, -1.0, 3.0])
         model.points = [np.zeros(3), step]
         model.gradients = [np.ones(3), np.ones(3) + seen * before @ step]
@@ -234,14 +261,53 @@ class TestTheModel:
         assert step @ model.hessian @ step == pytest.approx(factor * (step @ before @ step))
         np.testing.assert_allclose(model.hessian @ across, before @ across)
 
+    @pytest.mark.parametrize(
+        ("seen", "noise", "factor"),
+        [(0.5, 1.0, 1.0), (2.0, 1.0, 2.0), (2.0, 0.1, 1.0 + 0.1 * math.sqrt(6.0)), (2.0, 0.0, 1.0)],
+    )
+    def test_the_curvature_of_a_squared_loss_is_off_by_no_more_than_noise(self, seen, noise, factor, rng):
+        model = self.model(rng, Squared(), noise)
+        before, step = model.hessian.copy(), np.array([1.0, 2.0, 0.0])
+        model.points = [np.zeros(3), step]
+        model.gradients = [np.ones(3), np.ones(3) + seen * before @ step]
+        model.variances = [0.0, 0.0]
+        model._correct()
+        assert step @ model.hessian @ step == pytest.approx(factor * (step @ before @ step))
+
     def test_secants_that_could_be_noise_change_nothing(self, rng):
-        model = self.model(rng)
+        model = self.model(rng, Logistic())
         before, step = model.hessian.copy(), np.array([1.0, 2.0, 0.0])
         model.points = [np.zeros(3), step]
         model.gradients = [np.zeros(3), 2.0 * before @ step]
         model.variances = [0.2, 0.2]
         model._correct()
         np.testing.assert_array_equal(model.hessian, before)
+
+
+def lost(solver, sample, epsilon, seeds):
+    """(F − F*)/(F(0) − F*) of some runs."""
+    problem = sample.X, sample.y, sample.loss, sample.penalty
+    best, zero = (objective(*problem, w) for w in (newton_optimum(*problem), np.zeros(sample.X.shape[1])))
+    values = [objective(*problem, solve(solver, *problem, epsilon, seed)[0].weights) for seed in seeds]
+    return (np.array(values) - best) / (zero - best)
+
+
+def test_records_that_nobody_can_see_count_by_the_curvature_that_is_known():
+    """Five in 20,000 have most of two columns' second moments, which are known, and speak against a fit to the rest."""
+    sample = family("outliers", 20_000, 8, Squared())
+    assert np.mean(lost(DPNewton(), sample, 1.0, range(4))) < 0.05
+
+
+def test_rare_flags_are_not_taken_for_records_that_nobody_can_see():
+    """Rows with a flag are shortened in the second moments, but gradients show them."""
+    sample = family("mixed", 20_000, 14, Squared())
+    assert np.mean(lost(DPNewton(), sample, 3.0, range(4))) < 0.0005
+
+
+def test_steps_do_not_diverge_where_moments_are_mostly_noise():
+    """One direction is five times as steep as the others, which such noisy moments may not show."""
+    sample = family("mixed", 20_000, 14, Squared())
+    assert np.max(lost(DPNewton(), sample, 0.05, range(8))) < 1.0
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=name)
@@ -319,35 +385,43 @@ def test_without_signal_the_zero_model_is_nearly_all_that_is_left(rng):
 
 class TestTheChoice:
     def test_boundaries(self):
-        # p³/(nμ) at 1, and just above.
-        assert isinstance(choose(216_000, 60, 1.0, L2(0.1)).solver, DPNewton)
-        assert isinstance(choose(215_999, 60, 1.0, L2(0.1)).solver, DPBlockCD)
+        # p³/(nμ) at 3 and 8, and just above.
+        assert isinstance(choose(72_000, 60, 1.0, L2(0.1), Squared()).solver, DPNewton)
+        assert isinstance(choose(71_999, 60, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
+        for loss in (Logistic(), Huber()):
+            assert isinstance(choose(27_000, 60, 1.0, L2(0.1), loss).solver, DPNewton)
+            assert isinstance(choose(26_999, 60, 1.0, L2(0.1), loss).solver, DPBlockCD)
+            # nμ at and just below 430, where that matters.
+            assert isinstance(choose(430, 3, 1.0, L2(0.1), loss).solver, DPNewton)
+            assert isinstance(choose(429, 3, 1.0, L2(0.1), loss).solver, DPBlockCD)
+        assert isinstance(choose(50, 3, 1.0, L2(0.1), Squared()).solver, DPNewton)
         # nμ at and just below 30 for each of at least 20 columns.
-        assert isinstance(choose(3000, 100, 1.0, L1(0.1)).solver, DPBlockCD)
-        assert isinstance(choose(2999, 100, 1.0, L1(0.1)).solver, Screened)
-        assert isinstance(choose(300, 20, 1.0, L1(0.1)).solver, Screened)
-        assert isinstance(choose(300, 19, 1.0, L1(0.1)).solver, DPBlockCD)
-        assert isinstance(choose(10, 1000, math.inf, L1(0.1)).solver, DPNewton)
-        assert isinstance(choose(10, 5, 0.0, L2(0.1)).solver, DPBlockCD)
+        assert isinstance(choose(3000, 100, 1.0, L1(0.1), Squared()).solver, DPBlockCD)
+        assert isinstance(choose(2999, 100, 1.0, L1(0.1), Squared()).solver, Screened)
+        assert isinstance(choose(300, 20, 1.0, L1(0.1), Squared()).solver, Screened)
+        assert isinstance(choose(300, 19, 1.0, L1(0.1), Squared()).solver, DPBlockCD)
+        assert isinstance(choose(10, 1000, math.inf, L1(0.1), Squared()).solver, DPNewton)
+        assert isinstance(choose(10, 5, 0.0, L2(0.1), Squared()).solver, DPBlockCD)
 
     def test_only_penalties_that_make_zeros_screen(self):
         sparse = [L1(0.1), WeightedL1(0.1, np.ones(100)), ElasticNet(0.1, 0.5)]
         dense = [Zero(), L2(0.1), ElasticNet(0.1, 0.0), Box(-1.0, 1.0), non_negative()]
         for penalties, screened in ((sparse, True), (dense, False)):
             for penalty in penalties:
-                assert isinstance(choose(500, 100, 0.5, penalty).solver, Screened) == screened
+                assert isinstance(choose(500, 100, 0.5, penalty, Squared()).solver, Screened) == screened
 
+    @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
     @pytest.mark.parametrize("penalty", [L1(0.1), L2(0.1)], ids=name)
-    def test_more_records_or_budget_never_lead_back(self, penalty):
+    def test_more_records_or_budget_never_lead_back(self, penalty, loss):
         rank = {Screened: 0, DPBlockCD: 1, DPNewton: 2}
         sizes, budgets = np.geomspace(10, 1e8, 60).astype(int), np.geomspace(1e-4, 1e5, 60)
         for p in (1, 10, 200):
-            by_records = [rank[type(choose(int(n), p, 0.3, penalty).solver)] for n in sizes]
-            by_budget = [rank[type(choose(5000, p, mu, penalty).solver)] for mu in budgets]
+            by_records = [rank[type(choose(int(n), p, 0.3, penalty, loss).solver)] for n in sizes]
+            by_budget = [rank[type(choose(5000, p, mu, penalty, loss).solver)] for mu in budgets]
             for ranks in (by_records, by_budget):
                 assert ranks == sorted(ranks)
                 assert ranks[-1] == 2
-            by_columns = [rank[type(choose(5000, q, 0.3, penalty).solver)] for q in range(1, 2000, 13)]
+            by_columns = [rank[type(choose(5000, q, 0.3, penalty, loss).solver)] for q in range(1, 2000, 13)]
             assert by_columns == sorted(by_columns, reverse=True)
 
     @pytest.mark.parametrize(

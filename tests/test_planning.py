@@ -108,7 +108,7 @@ def test_several_classes_share_the_budget():
 def test_the_solver_is_the_one_that_auto_chooses():
     for n, p, epsilon, penalty in itertools.product((500, 20_000), (3, 50, 1000), (0.1, 3.0), (L1(0.1), L2(0.1))):
         plan = dpcd.plan(n, p, epsilon, penalty=penalty)
-        choice = choose(n, p + 1, plan.records / n, penalty)
+        choice = choose(n, p + 1, plan.records / n, penalty, Squared())
         assert plan.solver == type(choice.solver).__name__
         assert plan.reason == choice.reason
     assert dpcd.plan(500, 1000, penalty="l1").solver == "Screened"

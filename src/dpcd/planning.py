@@ -168,7 +168,7 @@ class Plan:
     @cached_property
     def choice(self) -> Choice:
         """The solver and why, if all columns are seen."""
-        return choose(self.n, self.columns, self._solver_mu, self.penalty)
+        return choose(self.n, self.columns, self._solver_mu, self.penalty, self.loss)
 
     @property
     def solver(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpcd.losses import Loss
+from dpcd.losses import Loss, Squared
 from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
@@ -16,8 +16,9 @@ from dpcd.solvers.newton import DPNewton
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.screening import Screened
 
-# p³/(nμ) up to which a noisy Hessian is worth its budget.
-_CROWDED = 1.0
+# p³/(nμ) up to which a noisy matrix is worth its budget: for the squared loss, whose Hessian it is, and for others,
+# which need more matrices on the way. A budget nμ of fewer records than this does not buy them.
+_CROWDED, _CROWDED_IF_CURVED, _LEAST_RECORDS = 3.0, 8.0, 430.0
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0
@@ -32,8 +33,8 @@ class Choice:
     reason: str
 
 
-def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choice:
-    """The solver for so many records and columns that take part, a budget μ and a penalty.
+def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Loss) -> Choice:
+    """The solver for so many records and columns that take part, a budget μ, a penalty and a loss.
 
     Parameters
     ----------
@@ -43,6 +44,8 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choic
         μ of the Gaussian releases that the budget has room for.
     penalty
         Whether it makes weights exactly zero decides if columns are screened first.
+    loss
+        Whether it is quadratic decides what a matrix of second moments is worth.
     """
     records = n_records * mu
     if math.isinf(mu):
@@ -55,14 +58,21 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty) -> Choic
             f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
         )
     crowded = n_columns**3 / records if records > 0.0 else math.inf
-    if crowded <= _CROWDED:
-        return Choice(DPNewton(), f"proximal Newton, because p³/(nμ) = {crowded:.2g} is at most {_CROWDED:g}")
-    return Choice(DPBlockCD(), f"one-block DP-CD, because p³/(nμ) = {crowded:.2g} is above {_CROWDED:g}")
+    quadratic = isinstance(loss, Squared)
+    limit = _CROWDED if quadratic else _CROWDED_IF_CURVED
+    if not quadratic and records < _LEAST_RECORDS:
+        return Choice(
+            DPBlockCD(),
+            f"one-block DP-CD, because the budget is worth {records:.0f} records, fewer than {_LEAST_RECORDS:.0f}",
+        )
+    if crowded <= limit:
+        return Choice(DPNewton(), f"proximal Newton, because p³/(nμ) = {crowded:.2g} is at most {limit:g}")
+    return Choice(DPBlockCD(), f"one-block DP-CD, because p³/(nμ) = {crowded:.2g} is above {limit:g}")
 
 
 @dataclass(frozen=True)
 class Auto(WholeRecordSolver):
-    """The solver that `choose` finds best for the numbers of records and columns, the budget and the penalty.
+    """The solver that `choose` finds best for the numbers of records and columns, the budget, the penalty and the loss.
 
     It looks at public and released numbers only, and the privacy statement says what was chosen and why.
 
@@ -88,6 +98,6 @@ class Auto(WholeRecordSolver):
         n_columns = int(np.count_nonzero(problem.smoothness))
         penalty = problem.penalty if self.screening else Zero()
         mu = math.sqrt(curator.gaussian_room / parts)
-        choice = choose(curator.n_records, n_columns, mu, penalty)
+        choice = choose(curator.n_records, n_columns, mu, penalty, problem.loss)
         solution = choice.solver.solve(curator, problem, parts, choices)
         return replace(solution, notes=(choice.reason, *solution.notes))

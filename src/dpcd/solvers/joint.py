@@ -17,6 +17,9 @@ from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 from dpcd.solvers.quadratic import Quadratic
 
+# Eigenvalues of a noisy matrix beyond so many times the reach of noise from their mean are not noise. Small ones are
+# raised by so many times the noise of a direction: a step in a direction that only seems flat would be too long.
+_BEYOND_NOISE, _RAISED = 1.5, 0.75
 # Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
 _RADIUS = 1.5
 # Without noise there is nothing to gain by shortening any but absurd rows.
@@ -76,6 +79,24 @@ def clip_multiple(records: float, size: int, even_handed: bool) -> float:
     """Clip of whole gradients, in units of their mean size, for a budget in records and so many columns."""
     factor, power, least, most = _EVEN_HANDED_CLIP if even_handed else _CLIP
     return min(max(factor * (records / size) ** power, least), most)
+
+
+def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
+    """Eigenvalues of a noisy symmetric matrix, shrunk towards their mean, and the part of their spread that is left.
+
+    They are shrunk as James and Stein do, by the part of the spread that noise on the diagonal of this standard
+    deviation explains. Those that stand out of the rest stay what they are.
+    """
+    reach = _BEYOND_NOISE * noise * math.sqrt(2.0 * len(values))
+    ordinary = np.ones(len(values), dtype=bool)
+    for _ in range(3):
+        ordinary = values <= max(float(values[ordinary].mean()) + reach, float(values.min()))
+    count = int(ordinary.sum())
+    mean = max(float(values[ordinary].mean()), noise)
+    spread = float(np.sum((values[ordinary] - mean) ** 2))
+    explained = noise**2 * (count * (count + 1) / 2 - 1)
+    left = max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
+    return np.where(ordinary, mean + left * (values - mean), values), left
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +246,8 @@ class Scaled:
             )
             noise = mechanism.noise_level(self.curator.n_records)
             values, vectors = np.linalg.eigh(self.curator.release(mechanism))
-            # Negative eigenvalues are noise, and small ones are raised towards what noise makes of them.
-            raised = np.maximum(values, 0.0) + 0.5 * noise * math.sqrt(size) + 1e-12
+            values, left = shrunk(values, noise)
+            raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
             back = np.linalg.inv(whitening) @ vectors
             matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
             # Second moments are 1 by construction: what is missing was hidden by shortening long rows. A scale that was

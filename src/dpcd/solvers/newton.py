@@ -10,7 +10,7 @@ import numpy as np
 from dpcd.losses import Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Clip, Moments, Scaled, WholeRecordSolver, checked_count
+from dpcd.solvers.joint import Clip, Moments, Scaled, WholeRecordSolver, checked_count, shrunk
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
 
@@ -32,8 +32,13 @@ _RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
 _LONGEST_MOVE, _LONGER = 2.0, 3.0
 # The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
 _MOST_GROWTH = 1e6
-# Limits of the factor by which the curvature along a step is corrected.
-_FLATTER, _STEEPER = 0.1, 4.0
+# Limits of the factor by which the curvature along a step is corrected. That of the squared loss is where it is steeper
+# by so many deviations of noise.
+_FLATTER, _STEEPER, _CERTAIN = 0.1, 4.0, 3.0
+# Where more than this part of a column's second moment, and so many deviations of noise, was hidden in long rows, the
+# gradients tell whether they show it: a half of it, they would say before any was seen, and that belief counts as much
+# as so many deviations of noise squared. Up to the first of these parts they show none of it, from the second on all.
+_MUCH_HIDDEN, _SURE, _BELIEF, _SHOWN = 0.2, 2.0, 2.0, (0.2, 0.4)
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
@@ -53,7 +58,7 @@ class DPNewton(WholeRecordSolver):
     Parameters
     ----------
     n_steps
-        Gradients to release. None: 8 for the squared loss, 6 for others. Where the curvature of a loss that is not
+        Gradients to release. None: 6. Where the curvature of a loss that is not
         quadratic falls by half, as on the way to a rare class, there are up to four more.
     growth
         Each gradient gets so many times the budget of the one before it: the last ones decide.
@@ -67,7 +72,7 @@ class DPNewton(WholeRecordSolver):
 
     n_steps: int | None = None
     growth: float | None = None
-    moments: float = 0.15
+    moments: float = 0.1
     hessians: float = 0.08
 
     def __post_init__(self) -> None:
@@ -75,9 +80,9 @@ class DPNewton(WholeRecordSolver):
             object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
-        if (self.n_steps or 8) * math.log(self.growth or 1.7) > math.log(_MOST_GROWTH):
+        if (self.n_steps or 6) * math.log(self.growth or 1.7) > math.log(_MOST_GROWTH):
             raise ValueError(
-                f"with growth {self.growth or 1.7:g}, {self.n_steps or 8} steps leave nothing for the first: use fewer "
+                f"with growth {self.growth or 1.7:g}, {self.n_steps or 6} steps leave nothing for the first: use fewer "
                 f"steps or less growth"
             )
         if not (self.moments > 0.0 and self.hessians > 0.0 and self.moments + self.hessians < 0.7):
@@ -93,7 +98,7 @@ class DPNewton(WholeRecordSolver):
         if scaled.size**2 > _HOPELESS * scaled.records:
             return scaled.zero_model()
         quadratic = isinstance(problem.loss, Squared)
-        n_steps = self.n_steps or (8 if quadratic else 6)
+        n_steps = self.n_steps or 6
         refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < n_steps)
         hessian_share = self.hessians / max(1, len(refreshed))
         clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < n_steps))
@@ -156,12 +161,8 @@ class _Model:
         )
         noise = mechanism.noise_level(scaled.curator.n_records)
         values, vectors = np.linalg.eigh(scaled.curator.release(mechanism))
-        mean = max(float(values.mean()), noise)
-        # In this metric the eigenvalues would all be the same if the curvature were the same for all records. They are
-        # shrunk towards that as James and Stein do, by the part of their spread that noise explains.
-        spread = float(np.sum((values - mean) ** 2))
-        explained = noise**2 * (scaled.size * (scaled.size + 1) / 2 - 1)
-        values = mean + max(0.0, 1.0 - explained / spread if spread > 0.0 else 0.0) * (values - mean)
+        # In this metric all of them would be the same if the curvature were the same for all records.
+        mean, values = max(float(values.mean()), noise), shrunk(values, noise)[0]
         floor = min(_MOST_RAISED * mean, max(_LEAST_EIGENVALUE * mean, _RAISED * noise * math.sqrt(scaled.size)))
         back = np.linalg.inv(moments.whitening)
         seen = back @ ((vectors * np.maximum(values, floor)) @ vectors.T) @ back.T
@@ -179,7 +180,7 @@ class _Model:
         self.gradients.append(gradient)
         self.variances.append(noise**2)
         quadratic = isinstance(scaled.problem.loss, Squared)
-        if not quadratic and len(self.points) > 1:
+        if len(self.points) > 1:
             self._correct()
         # Every gradient says what the linear term of the model is; the farther from here, the less it is believed.
         curvature = scaled.problem.loss.curvature
@@ -189,7 +190,8 @@ class _Model:
         hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / scaled.size
         trust = 1.0 / (np.array(self.variances) + doubt * distances + hidden)
         trust /= trust.sum()
-        self.linear = trust @ (np.array(self.points) @ self.hessian - np.array(self.gradients))
+        seen = self.hessian - np.diag(self._unseen(doubt)) if quadratic else self.hessian
+        self.linear = trust @ (np.array(self.points) @ seen - np.array(self.gradients))
         self.variance = float(trust**2 @ np.array(self.variances))
         end = scaled.step(self.hessian, self._believed * self.linear, point)
         if quadratic:
@@ -197,6 +199,31 @@ class _Model:
         longest = _LONGEST_MOVE if scaled.even_handed else self._longest_move()
         length = self._length(end - point)
         return end if length <= longest else scaled.admitted(point + longest / length * (end - point))
+
+    def _unseen(self, doubt: float) -> Floats:
+        """Curvature that the objective has because of records too long to be seen, and that gradients do not show.
+
+        Rows that were shortened in the moments, as those with a rare flag are, are often whole in gradients, and their
+        curvature shows in how gradients change. A few absurdly long rows are cut off in both: their curvature is known
+        from the second moments alone, and without it the model would fit the other rows as if these did not exist. How
+        gradients changed between the points where they were taken tells which it is, over all such columns together.
+        """
+        moments, curvature = self.moments, self.scaled.problem.loss.curvature
+        much = moments.hidden > max(_MUCH_HIDDEN, _SURE * moments.noise)
+        hidden = np.where(much, curvature * moments.hidden, 0.0)
+        points = np.array(self.points)
+        expected = points * hidden
+        seen = curvature * (moments.matrix - moments.added) - np.diag(hidden)
+        found = np.array(self.gradients) - points @ seen
+        distances = np.einsum("ki,ij,kj->k", points, moments.matrix, points)
+        trust = 1.0 / (np.array(self.variances) + doubt * distances)
+        expected = expected - np.average(expected, axis=0, weights=trust)
+        found = found - np.average(found, axis=0, weights=trust)
+        shown = (float(trust @ np.sum(expected * found, axis=1)) + _BELIEF * 0.5) / (
+            float(trust @ np.sum(expected**2, axis=1)) + _BELIEF
+        )
+        none, all_of_it = _SHOWN
+        return hidden * min(max((all_of_it - shown) / (all_of_it - none), 0.0), 1.0)
 
     def _longest_move(self) -> float:
         """A few times the move that is safe whatever the curvature, or the last move; half of that if it was too long.
@@ -224,7 +251,12 @@ class _Model:
             return
         seen = float(step @ (self.gradients[-1] - self.gradients[-2]))
         noise = math.sqrt((self.variances[-1] + self.variances[-2]) * float(step @ self.moments.matrix @ step))
-        if seen > expected:
+        if isinstance(self.scaled.problem.loss, Squared):
+            # Its curvature is that of the moments, but for their noise: too little of it would make steps diverge.
+            if seen - _CERTAIN * noise < expected:
+                return
+            factor = min((seen - noise) / expected, 1.0 + self.moments.noise * math.sqrt(2.0 * len(step)))
+        elif seen > expected:
             factor = min(max((seen - noise) / expected, 1.0), _STEEPER)
         else:
             factor = max(min((seen + noise) / expected, 1.0), _FLATTER)

@@ -70,8 +70,8 @@ class DPBlockCD(WholeRecordSolver):
                 object.__setattr__(self, name, checked_count(name, getattr(self, name)))
         if not 1.0 <= self.growth <= 1.2:
             raise ValueError(f"growth must be between 1 and 1.2, got {self.growth!r}")
-        if not 0.0 < self.moments < 0.8:
-            raise ValueError(f"moments must be a share between 0 and .8, got {self.moments!r}")
+        if not 0.0 < self.moments < 0.7:
+            raise ValueError(f"moments must be a share between 0 and .7, got {self.moments!r}")
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""

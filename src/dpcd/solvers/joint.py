@@ -33,9 +33,11 @@ _BOUNDED_OCTAVES, _LONGEST_ROW = 12, 8.0
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
 # A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
-# those that follow. With less than 1/30 of the records it is not worth having.
-_RESOLUTION, _WORTH_HAVING = 40.0, 30.0
-_FEW_SIZES, _MANY_SIZES, _MOST_SIZES = 0.004, 0.01, 0.15
+# those that follow. With less than 1/30 of the records it is not worth having. An even-handed clip does not depend on
+# how long the tail of the sizes is, and there is one to fall back on.
+_RESOLUTION, _WORTH_HAVING, _LATER_SIZES = 40.0, 30.0, 0.01
+_FEW_SIZES, _MOST_SIZES = 0.01, 0.25
+_FEW_EVEN_HANDED, _MOST_EVEN_HANDED = 0.004, 0.15
 # Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
 LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
@@ -214,12 +216,12 @@ class Scaled:
     def clips(self, later: tuple[int, ...]) -> Clips:
         """Clips from sizes that are released at the first step, and again at some later ones if that is worth it."""
         wanted = (_RESOLUTION / self.records) ** 2
-        # An even-handed clip does not depend on how long the tail of the sizes is.
-        least = _FEW_SIZES if self.even_handed else _MANY_SIZES
-        share = min(max(wanted, least), _MANY_SIZES)
+        few, most = (_FEW_EVEN_HANDED, _MOST_EVEN_HANDED) if self.even_handed else (_FEW_SIZES, _MOST_SIZES)
+        first = min(max(wanted, few), most)
+        share = min(first, _LATER_SIZES)
         if self.records * math.sqrt(share) < _WORTH_HAVING:
             later = ()
-        return Clips(self, min(max(wanted, least), _MOST_SIZES), share, later)
+        return Clips(self, first, share, later)
 
     def quadratic(
         self, hessian: Floats, linear: Floats, metric: Floats, variance: float, squared_size: float

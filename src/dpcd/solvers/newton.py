@@ -34,11 +34,10 @@ _LONGEST_MOVE, _LONGER = 2.0, 3.0
 _MOST_GROWTH = 1e6
 # Limits of the factor by which the curvature along a step is corrected. That of the squared loss is where it is steeper
 # by so many deviations of noise.
-_FLATTER, _STEEPER, _CERTAIN = 0.1, 4.0, 3.0
+_FLATTER, _STEEPER, _CERTAIN = 0.5, 4.0, 3.0
 # Where more than this part of a column's second moment, and so many deviations of noise, was hidden in long rows, the
-# gradients tell whether they show it: a half of it, they would say before any was seen, and that belief counts as much
-# as so many deviations of noise squared. Up to the first of these parts they show none of it, from the second on all.
-_MUCH_HIDDEN, _SURE, _BELIEF, _SHOWN = 0.2, 2.0, 2.0, (0.2, 0.4)
+# gradients tell whether they show it. That they do is so much likelier beforehand, on a logarithmic scale.
+_MUCH_HIDDEN, _SURE, _LIKELIER = 0.2, 2.0, 1.5
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
@@ -219,11 +218,9 @@ class _Model:
         trust = 1.0 / (np.array(self.variances) + doubt * distances)
         expected = expected - np.average(expected, axis=0, weights=trust)
         found = found - np.average(found, axis=0, weights=trust)
-        shown = (float(trust @ np.sum(expected * found, axis=1)) + _BELIEF * 0.5) / (
-            float(trust @ np.sum(expected**2, axis=1)) + _BELIEF
-        )
-        none, all_of_it = _SHOWN
-        return hidden * min(max((all_of_it - shown) / (all_of_it - none), 0.0), 1.0)
+        # By how much likelier the gradients are, on a logarithmic scale, if they show all of it than if they show none.
+        evidence = float(trust @ np.sum(expected * (found - 0.5 * expected), axis=1)) + _LIKELIER
+        return hidden / (1.0 + math.exp(min(max(evidence, -50.0), 50.0)))
 
     def _longest_move(self) -> float:
         """A few times the move that is safe whatever the curvature, or the last move; half of that if it was too long.

@@ -103,8 +103,8 @@ class BoostedAdaSSP(_LeastSquares):
 
 
 def _check_share(share: float) -> None:
-    if not 0.0 < share < 0.8:
-        raise ValueError(f"moments must be a share between 0 and .8, got {share!r}")
+    if not 0.0 < share < 0.7:
+        raise ValueError(f"moments must be a share between 0 and .7, got {share!r}")
 
 
 def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:

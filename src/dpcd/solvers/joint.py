@@ -50,7 +50,7 @@ _TYPICAL_REACH = 1.2
 # proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed
 # ones have hardly any bias.
 _CLIP = (0.3, 0.45, 0.6, 6.0)
-_EVEN_HANDED_CLIP = (0.22, 0.35, 0.6, 2.5)
+_EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
 
 _NOISELESS_STEPS = 5000
 

@@ -57,10 +57,11 @@ class DPNewton(WholeRecordSolver):
     Parameters
     ----------
     n_steps
-        Gradients to release. None: 6. Where the curvature of a loss that is not
+        Gradients to release. None: 8 for the squared loss, 6 for others. Where the curvature of a loss that is not
         quadratic falls by half, as on the way to a rare class, there are up to four more.
     growth
-        Each gradient gets so many times the budget of the one before it: the last ones decide.
+        Each gradient gets so many times the budget of the one before it: the last ones decide. None: 1.2 for the
+        squared loss, whose model all gradients make together, and 1.7 for others.
     moments, hessians
         Shares of the budget for the second moments, and for the Hessians of a loss that is not quadratic.
 
@@ -79,9 +80,9 @@ class DPNewton(WholeRecordSolver):
             object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
-        if (self.n_steps or 6) * math.log(self.growth or 1.7) > math.log(_MOST_GROWTH):
+        if (self.n_steps or 8) * math.log(self.growth or 1.7) > math.log(_MOST_GROWTH):
             raise ValueError(
-                f"with growth {self.growth or 1.7:g}, {self.n_steps or 6} steps leave nothing for the first: use fewer "
+                f"with growth {self.growth or 1.7:g}, {self.n_steps or 8} steps leave nothing for the first: use fewer "
                 f"steps or less growth"
             )
         if not (self.moments > 0.0 and self.hessians > 0.0 and self.moments + self.hessians < 0.7):
@@ -97,11 +98,11 @@ class DPNewton(WholeRecordSolver):
         if scaled.size**2 > _HOPELESS * scaled.records:
             return scaled.zero_model()
         quadratic = isinstance(problem.loss, Squared)
-        n_steps = self.n_steps or 6
+        n_steps = self.n_steps or (8 if quadratic else 6)
         refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < n_steps)
         hessian_share = self.hessians / max(1, len(refreshed))
         clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < n_steps))
-        weights = (self.growth or (1.5 if quadratic else 1.7)) ** np.arange(n_steps)
+        weights = (self.growth or (1.2 if quadratic else 1.7)) ** np.arange(n_steps)
         left = 1.0 - self.moments - hessian_share * len(refreshed) - clips.total
 
         model = _Model(scaled, scaled.moments(self.moments, rounds=2))

@@ -68,8 +68,9 @@ def _views(X, y, loss, view):
         total = sum(r * r for r in row)
         norm = math.sqrt(total) if total >= 0.0 else math.nan
         z = float(sum(w * v for w, v in zip(view.weights[view.columns], x, strict=True) if w))
-        rise = loss.derivative(target, z + 1e-3) - loss.derivative(target, z - 1e-3)
-        share = rise / np.float64(2e-3 * loss.curvature)
+        apart = max(1e-3 * loss.lipschitz / loss.curvature if loss.lipschitz < math.inf else 1e-3, 1e-8 * abs(z))
+        rise = loss.derivative(target, z + apart) - loss.derivative(target, z - apart)
+        share = rise / np.float64(2.0 * apart * loss.curvature)
         share = 0.0 if math.isnan(share) else min(max(float(share), 0.0), 1.0)
         slope = float(loss.derivative(target, z))
         other = abs(float(loss.derivative(-target, z))) if view.even_handed else 0.0

@@ -47,7 +47,7 @@ _SHARED_DOC = (
         `GaussianSmoothness` (what None means) or `LaplaceSmoothness`, both in `dpcd.solvers`.
     solver : "auto" or object, default="auto"
         How to spend the budget: a solver from `dpcd.solvers`, such as ``DPCD()``. ``"auto"`` chooses one from the
-        numbers of records and columns, the budget and the penalty, and `privacy_` says which and why.
+        numbers of records and columns, the budget, the penalty and the loss, and `privacy_` says which and why.
     fit_intercept : bool, default=True
         Whether to fit an intercept, which is never penalised.
     clip_predictions : bool, default=True

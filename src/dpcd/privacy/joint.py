@@ -34,6 +34,15 @@ _LARGEST_ROW = 2.0**20
 _WORTH_A_THREAD = 2**16
 
 
+def difference(loss: Loss) -> float:
+    """How far apart slopes of a loss are taken for its second derivative: a thousandth of where it bends.
+
+    A loss whose slope is bounded by L and rises at most by its curvature C bends within L/C.
+    """
+    width = loss.lipschitz / loss.curvature if loss.curvature > 0.0 else math.inf
+    return 1e-3 * width if 1e-100 < width < 1e100 else 1e-3
+
+
 class Part(NamedTuple):
     """Some records as a `View` shows them: a column of `rows` for each, and what `kernels.transform_records` says."""
 
@@ -105,6 +114,7 @@ class View(NamedTuple):
             raise ValueError(f"made for {len(self.weights)} columns, not for {data.features.shape[1]}")
         kernel = compiled(kernels.transform_records, type(self.loss))
         target, curvature = data.signed_target(self.positive_class), float(self.loss.curvature)
+        near = difference(self.loss)
         public = self.columns, np.atleast_2d(self.transform), self.transform.ndim == 1, self.weights
         size = min(_PART, max(1, _LARGEST_PART // len(self.transform)))
 
@@ -115,7 +125,7 @@ class View(NamedTuple):
                 count = min(size, end - first)
                 if count < size:
                     part = Part.of(len(self.transform), count)
-                kernel(data.features, target, self.loss, curvature, self.even_handed, *public, first, *part)
+                kernel(data.features, target, self.loss, curvature, near, self.even_handed, *public, first, *part)
                 add(part, total)
             return total
 

@@ -338,6 +338,7 @@ def transform_records(  # type: ignore[no-untyped-def]
     target,
     loss,
     curvature,
+    near,
     even_handed,
     columns,
     transform,
@@ -354,9 +355,9 @@ def transform_records(  # type: ignore[no-untyped-def]
 
     If `diagonal`, `transform` is one row with the diagonal of T. `rows` has a column for each record of this part.
     `slopes` gets ℓ'(y, x·w), `reaches` its magnitude or, if `even_handed`, the larger magnitude of those for y and −y,
-    and `shares` the loss's second derivative as a part of its curvature, by a difference quotient and clamped to
-    [0, 1]. Whatever a record holds, its norm is an ordinary number or 0, which the callers take to mean that the record
-    contributes nothing.
+    and `shares` the loss's second derivative as a part of its curvature, by a difference quotient over x·w ± `near` and
+    clamped to [0, 1]. Whatever a record holds, its norm is an ordinary number or 0, which the callers take to mean that
+    the record contributes nothing.
     """
     count = rows.shape[1]
     predictor = np.zeros(count)
@@ -383,7 +384,6 @@ def transform_records(  # type: ignore[no-untyped-def]
     for k in range(rows.shape[0]):
         for i in range(count):
             norms[i] += rows[k, i] * rows[k, i]
-    near = 1e-3
     for i in range(count):
         norm = np.sqrt(norms[i])
         norms[i] = norm if (norm > 1e-150) & (norm < 1e150) else 0.0
@@ -392,7 +392,9 @@ def transform_records(  # type: ignore[no-untyped-def]
         reach, other = abs(slopes[i]), abs(derivative(loss, -y, z)) if even_handed else 0.0
         # A comparison with NaN fails, so that a reach is never below the slope, and NaN if that is.
         reaches[i] = other if other > reach else reach
-        share = (derivative(loss, y, z + near) - derivative(loss, y, z - near)) / (2.0 * near * curvature)
+        # So far apart that rounding does not show in the quotient.
+        apart = near if near > 1e-8 * abs(z) else 1e-8 * abs(z)
+        share = (derivative(loss, y, z + apart) - derivative(loss, y, z - apart)) / (2.0 * apart * curvature)
         # NaN satisfies no comparison and becomes 0.
         share = share if share > 0.0 else 0.0
         shares[i] = share if share < 1.0 else 1.0

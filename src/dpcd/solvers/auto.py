@@ -63,7 +63,8 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Lo
     if not quadratic and records < _LEAST_RECORDS:
         return Choice(
             DPBlockCD(),
-            f"one-block DP-CD, because the budget is worth {records:.0f} records, fewer than {_LEAST_RECORDS:.0f}",
+            f"one-block DP-CD, because the budget is worth {math.floor(records)} records, fewer than "
+            f"{_LEAST_RECORDS:.0f}",
         )
     if crowded <= limit:
         return Choice(DPNewton(), f"proximal Newton, because p³/(nμ) = {crowded:.2g} is at most {limit:g}")

@@ -17,8 +17,8 @@ from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 from dpcd.solvers.quadratic import Quadratic
 
-# Eigenvalues of a noisy matrix beyond so many times the reach of noise from their mean are not noise. Small ones are
-# raised by so many times the noise of a direction: a step in a direction that only seems flat would be too long.
+# Eigenvalues of a noisy matrix that exceed their mean by so many times the reach of noise are not noise. All are raised
+# by so many times √p·noise: a step in a direction that only seems flat would be too long.
 _BEYOND_NOISE, _RAISED = 1.5, 0.75
 # Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
 _RADIUS = 1.5
@@ -26,8 +26,8 @@ _RADIUS = 1.5
 _NOISELESS_RADIUS = 1000.0
 
 # A histogram of sizes shows something when three octaves hold more than so many deviations of noise: more if they could
-# be any three of a hundred, less where a bound of the loss's slope leaves twelve. Where the noise multiplier exceeds
-# 1/30 of the records, buckets are whole octaves.
+# be any three of a hundred, less where a bound of the slopes for labels leaves twelve. Where the noise multiplier
+# exceeds 1/30 of the records, buckets are whole octaves.
 _VISIBLE, _VISIBLE_IF_BOUNDED, _WINDOW_OCTAVES, _COARSE = 5.0, 3.0, 3, 30.0
 _BOUNDED_OCTAVES, _LONGEST_ROW = 12, 8.0
 # A bucket counts as occupied when it exceeds so many deviations of noise.
@@ -43,6 +43,8 @@ LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
 # in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
 _RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4
+# Where tails are long, one record in fifty has a size of four times the mean or more, within three octaves.
+_FAR_OUT, _PART_FAR_OUT, _FAR_OCTAVES = 4.0, 0.02, 3
 # The larger slope that either label gives a typical record, over what it is where the prediction is zero.
 _TYPICAL_REACH = 1.2
 
@@ -53,6 +55,8 @@ _CLIP = (0.3, 0.45, 0.6, 6.0)
 _EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
 
 _NOISELESS_STEPS = 5000
+# The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
+_MOST_GROWTH = 1e6
 
 
 class WholeRecordSolver(ChargedAsGaussian):
@@ -77,6 +81,21 @@ def checked_count(name: str, value: float) -> int:
     return int(value)
 
 
+def checked_share(name: str, value: float) -> float:
+    """A part of the budget that buys something and leaves something for sizes and gradients."""
+    if not 1e-3 <= value < 0.7:
+        raise ValueError(f"{name} must be a share of at least .001 and below .7, got {value!r}")
+    return float(value)
+
+
+def check_growth(n_steps: int, growth: float) -> None:
+    """Raise if the last of so many steps gets all there is, each getting so many times what the one before it got."""
+    if n_steps * math.log(growth) > math.log(_MOST_GROWTH):
+        raise ValueError(
+            f"with growth {growth:g}, {n_steps} steps leave nothing for the first: use fewer steps or less growth"
+        )
+
+
 def clip_multiple(records: float, size: int, even_handed: bool) -> float:
     """Clip of whole gradients, in units of their mean size, for a budget in records and so many columns."""
     factor, power, least, most = _EVEN_HANDED_CLIP if even_handed else _CLIP
@@ -87,7 +106,7 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     """Eigenvalues of a noisy symmetric matrix, shrunk towards their mean, and the part of their spread that is left.
 
     They are shrunk as James and Stein do, by the part of the spread that noise on the diagonal of this standard
-    deviation explains. Those that stand out of the rest stay what they are.
+    deviation explains. Those that stand out above the rest stay what they are.
     """
     reach = _BEYOND_NOISE * noise * math.sqrt(2.0 * len(values))
     ordinary = np.ones(len(values), dtype=bool)
@@ -97,7 +116,8 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     mean = max(float(values[ordinary].mean()), noise)
     spread = float(np.sum((values[ordinary] - mean) ** 2))
     explained = noise**2 * (count * (count + 1) / 2 - 1)
-    left = max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
+    # One alone is its own mean, from which it has no distance to shrink.
+    left = 1.0 if count == 1 else max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
     return np.where(ordinary, mean + left * (values - mean), values), left
 
 
@@ -273,8 +293,9 @@ class Scaled:
         per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
         octaves, visible = {}, _VISIBLE
         steepest = self.problem.loss.lipschitz
-        if 1e-100 < steepest < 1e100:
-            # Rows have norm √p on average. What is beyond the octaves is counted in the outermost.
+        if self.even_handed and 1e-100 < steepest < 1e100:
+            # Slopes for labels are not far below their bound, and rows have norm √p on average. What is beyond the
+            # octaves is counted in the outermost.
             largest = math.ceil(math.log2(_LONGEST_ROW * steepest * math.sqrt(self.size)))
             octaves, visible = {"smallest": largest - _BOUNDED_OCTAVES, "largest": largest}, _VISIBLE_IF_BOUNDED
         mechanism = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave, **octaves)
@@ -360,6 +381,15 @@ class Sizes:
         parts, middles = self._near
         return float(parts @ np.minimum(1.0, clip / middles))
 
+    def tail_evidence(self, n_records: int) -> float:
+        """By how much likelier the counts are if there is a long tail than if there is none, as a logarithm."""
+        if self.level is None:
+            return 0.0
+        start = int(np.searchsorted(self.edges, _FAR_OUT * self.level[0])) + 1
+        counts = self.counts[start : start + _FAR_OCTAVES * self.per_octave]
+        expected = _PART_FAR_OUT * n_records
+        return float((counts.sum() - 0.5 * expected) * expected / max(1, len(counts)) / self.noise**2)
+
     def raised(self, clip: float, n_records: int, unit: float) -> float:
         """A clip, raised where it cuts off so much that this is worth more noise: `unit` for each unit of a clip.
 
@@ -407,6 +437,7 @@ class Clips:
     later: tuple[int, ...]
     clip: Clip | None = None
     squared_size: float = 0.0
+    tail_evidence: float = 0.0
 
     @property
     def total(self) -> float:
@@ -419,6 +450,8 @@ class Clips:
             scaled = self.scaled
             sizes = scaled.sizes(whitening, point, self.share if step else self.first)
             seen = sizes.level
+            if step == 0:
+                self.tail_evidence = sizes.tail_evidence(scaled.curator.n_records)
             if seen is None and step == 0 and scaled.even_handed:
                 # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
                 reach = _TYPICAL_REACH * abs(scaled.problem.loss.derivative(1.0, 0.0))

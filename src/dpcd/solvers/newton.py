@@ -10,7 +10,16 @@ import numpy as np
 from dpcd.losses import Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Clip, Moments, Scaled, WholeRecordSolver, checked_count, shrunk
+from dpcd.solvers.joint import (
+    Clip,
+    Moments,
+    Scaled,
+    WholeRecordSolver,
+    check_growth,
+    checked_count,
+    checked_share,
+    shrunk,
+)
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
 
@@ -30,14 +39,13 @@ _RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
 # Labels are ±1, and the curvature of their losses is another where predictions differ by more than this in root mean
 # square: no step is longer. With other losses that are not quadratic no step is longer than so many times the last.
 _LONGEST_MOVE, _LONGER = 2.0, 3.0
-# The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
-_MOST_GROWTH = 1e6
 # Limits of the factor by which the curvature along a step is corrected. That of the squared loss is where it is steeper
 # by so many deviations of noise.
 _FLATTER, _STEEPER, _CERTAIN = 0.5, 4.0, 3.0
-# Where more than this part of a column's second moment, and so many deviations of noise, was hidden in long rows, the
-# gradients tell whether they show it. That they do is so much likelier beforehand, on a logarithmic scale.
-_MUCH_HIDDEN, _SURE, _LIKELIER = 0.2, 2.0, 1.5
+# Where more than this part of a column's second moment, and so many deviations of noise, was hidden in long rows, it is
+# asked whether gradients show it. That they do is so much likelier beforehand, as a logarithm; what their changes and
+# their tails say is believed within these limits.
+_MUCH_HIDDEN, _SURE, _LIKELIER, _MOST_CHANGES, _MOST_TAILS = 0.2, 2.0, 1.5, 3.0, 10.0
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
@@ -50,7 +58,7 @@ class DPNewton(WholeRecordSolver):
     upper bound of any other's. Then a few gradients, each clipped in the metric of that matrix, in which records are
     about equally long in all directions. All gradients together make a quadratic model of the objective, and the model
     plus the penalty is minimised by coordinate descent, which costs nothing. For a loss that is not quadratic, the
-    Hessian is released again on the way, and corrected by what successive gradients say.
+    Hessian is released again on the way. What successive gradients say about the curvature corrects it.
 
     The noise in the matrix grows as p^1.5, so it wants p² well below nμ; `DPBlockCD` takes over from there.
 
@@ -80,13 +88,11 @@ class DPNewton(WholeRecordSolver):
             object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
-        if (self.n_steps or 8) * math.log(self.growth or 1.7) > math.log(_MOST_GROWTH):
-            raise ValueError(
-                f"with growth {self.growth or 1.7:g}, {self.n_steps or 8} steps leave nothing for the first: use fewer "
-                f"steps or less growth"
-            )
-        if not (self.moments > 0.0 and self.hessians > 0.0 and self.moments + self.hessians < 0.7):
-            raise ValueError("moments and hessians must be positive shares that leave .3 for gradients")
+        check_growth(self.n_steps or 8, self.growth or 1.7)
+        for name in ("moments", "hessians"):
+            checked_share(name, getattr(self, name))
+        if self.moments + self.hessians >= 0.7:
+            raise ValueError("moments and hessians must be shares that leave .3 for sizes and gradients")
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
@@ -125,6 +131,7 @@ class DPNewton(WholeRecordSolver):
             clip = clips.at(len(path), model.moments.whitening, point)
             if clip is None:
                 return scaled.zero_model()
+            model.tail_evidence = clips.tail_evidence
             point = model.step(point, clip, share)
             path.append(scaled.weights(point))
         return Solution(path[-1], len(path), np.array(path), quadratic=model.quadratic(clips.squared_size))
@@ -146,6 +153,7 @@ class _Model:
     linear: Floats = field(init=False)
     variance: float = field(init=False)
     level: float = 1.0
+    tail_evidence: float = 0.0
     points: list[Floats] = field(default_factory=list)
     gradients: list[Floats] = field(default_factory=list)
     variances: list[float] = field(default_factory=list)
@@ -201,12 +209,14 @@ class _Model:
         return end if length <= longest else scaled.admitted(point + longest / length * (end - point))
 
     def _unseen(self, doubt: float) -> Floats:
-        """Curvature that the objective has because of records too long to be seen, and that gradients do not show.
+        """Curvature that a squared loss is likely to have because of records which not even its gradients show.
 
-        Rows that were shortened in the moments, as those with a rare flag are, are often whole in gradients, and their
-        curvature shows in how gradients change. A few absurdly long rows are cut off in both: their curvature is known
-        from the second moments alone, and without it the model would fit the other rows as if these did not exist. How
-        gradients changed between the points where they were taken tells which it is, over all such columns together.
+        Rows that were shortened in the moments, as those with a rare flag are, are often whole in gradients, or
+        shortened less: their curvature shows in how gradients change, and there are so many of them that gradients have
+        a long tail. A few absurdly long rows, far too few to be seen, are cut off in both. Their curvature is known
+        from the second moments alone, and without it the model would fit the other rows as if these did not exist.
+        Neither sign is sure by itself: how gradients change also depends on how the columns of long rows are
+        correlated, so that it is believed within narrow limits.
         """
         moments, curvature = self.moments, self.scaled.problem.loss.curvature
         much = moments.hidden > max(_MUCH_HIDDEN, _SURE * moments.noise)
@@ -219,9 +229,14 @@ class _Model:
         trust = 1.0 / (np.array(self.variances) + doubt * distances)
         expected = expected - np.average(expected, axis=0, weights=trust)
         found = found - np.average(found, axis=0, weights=trust)
-        # By how much likelier the gradients are, on a logarithmic scale, if they show all of it than if they show none.
-        evidence = float(trust @ np.sum(expected * (found - 0.5 * expected), axis=1)) + _LIKELIER
-        return hidden / (1.0 + math.exp(min(max(evidence, -50.0), 50.0)))
+        # By how much likelier the changes are if gradients show all of it than if they show none, as a logarithm.
+        changes = float(trust @ np.sum(expected * (found - 0.5 * expected), axis=1))
+        evidence = (
+            _LIKELIER
+            + min(max(changes, -_MOST_CHANGES), _MOST_CHANGES)
+            + min(max(self.tail_evidence, -_MOST_TAILS), _MOST_TAILS)
+        )
+        return hidden / (1.0 + math.exp(evidence))
 
     def _longest_move(self) -> float:
         """A few times the move that is safe whatever the curvature, or the last move; half of that if it was too long.

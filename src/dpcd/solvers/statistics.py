@@ -11,7 +11,7 @@ from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, checked_count
+from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, checked_count, checked_share
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # A shortened row biases what has no second look, so rows are left longer than elsewhere where there are few columns:
@@ -63,7 +63,7 @@ class AdaSSP(_LeastSquares):
     moments: float = 0.6
 
     def __post_init__(self) -> None:
-        _check_share(self.moments)
+        checked_share("moments", self.moments)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
@@ -95,16 +95,11 @@ class BoostedAdaSSP(_LeastSquares):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_rounds", checked_count("n_rounds", self.n_rounds))
-        _check_share(self.moments)
+        checked_share("moments", self.moments)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
         return _boosted(Scaled.of(curator, problem, parts), self.moments, self.n_rounds)
-
-
-def _check_share(share: float) -> None:
-    if not 0.0 < share < 0.7:
-        raise ValueError(f"moments must be a share between 0 and .7, got {share!r}")
 
 
 def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:

@@ -298,20 +298,13 @@ def lost(solver, sample, epsilon, seeds):
     return (np.array(values) - best) / (zero - best)
 
 
-def test_records_that_nobody_can_see_count_by_the_curvature_that_is_known():
-    """Five in 20,000 have most of two columns' second moments, which are known, and speak against a fit to the rest."""
-    sample = family("outliers", 20_000, 8, Squared())
-    assert np.mean(lost(DPNewton(), sample, 3.0, range(4))) < 0.05
-
-
-def test_rare_flags_are_not_taken_for_records_that_nobody_can_see():
-    """Rows with a flag are shortened in the second moments, but gradients show them."""
+def test_rare_flags_count_although_their_rows_are_shortened_in_the_moments():
     sample = family("mixed", 20_000, 14, Squared())
     assert np.mean(lost(DPNewton(), sample, 3.0, range(4))) < 0.0005
 
 
 @pytest.mark.parametrize("kind", ["lognormal", "heavy-tails"])
-def test_long_tails_that_gradients_show_are_no_reason_to_doubt(kind):
+def test_long_tails_do_not_keep_the_error_from_vanishing(kind):
     """However much of the second moments is hidden in long rows, the error vanishes as the budget grows."""
     sample = family(kind, 5000, 6, Squared())
     few, many = (np.mean(lost(DPNewton(), sample, epsilon, range(4))) for epsilon in (10.0, 30.0))

@@ -43,8 +43,6 @@ LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
 # in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
 _RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4
-# Where tails are long, one record in fifty has a size of four times the mean or more, within three octaves.
-_FAR_OUT, _PART_FAR_OUT, _FAR_OCTAVES = 4.0, 0.02, 3
 # The larger slope that either label gives a typical record, over what it is where the prediction is zero.
 _TYPICAL_REACH = 1.2
 
@@ -381,15 +379,6 @@ class Sizes:
         parts, middles = self._near
         return float(parts @ np.minimum(1.0, clip / middles))
 
-    def tail_evidence(self, n_records: int) -> float:
-        """By how much likelier the counts are if there is a long tail than if there is none, as a logarithm."""
-        if self.level is None:
-            return 0.0
-        start = int(np.searchsorted(self.edges, _FAR_OUT * self.level[0])) + 1
-        counts = self.counts[start : start + _FAR_OCTAVES * self.per_octave]
-        expected = _PART_FAR_OUT * n_records
-        return float((counts.sum() - 0.5 * expected) * expected / max(1, len(counts)) / self.noise**2)
-
     def raised(self, clip: float, n_records: int, unit: float) -> float:
         """A clip, raised where it cuts off so much that this is worth more noise: `unit` for each unit of a clip.
 
@@ -437,7 +426,6 @@ class Clips:
     later: tuple[int, ...]
     clip: Clip | None = None
     squared_size: float = 0.0
-    tail_evidence: float = 0.0
 
     @property
     def total(self) -> float:
@@ -450,8 +438,6 @@ class Clips:
             scaled = self.scaled
             sizes = scaled.sizes(whitening, point, self.share if step else self.first)
             seen = sizes.level
-            if step == 0:
-                self.tail_evidence = sizes.tail_evidence(scaled.curator.n_records)
             if seen is None and step == 0 and scaled.even_handed:
                 # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
                 reach = _TYPICAL_REACH * abs(scaled.problem.loss.derivative(1.0, 0.0))

@@ -42,10 +42,6 @@ _LONGEST_MOVE, _LONGER = 2.0, 3.0
 # Limits of the factor by which the curvature along a step is corrected. That of the squared loss is where it is steeper
 # by so many deviations of noise.
 _FLATTER, _STEEPER, _CERTAIN = 0.5, 4.0, 3.0
-# Where more than this part of a column's second moment, and so many deviations of noise, was hidden in long rows, it is
-# asked whether gradients show it. That they do is so much likelier beforehand, as a logarithm; what their changes and
-# their tails say is believed within these limits.
-_MUCH_HIDDEN, _SURE, _LIKELIER, _MOST_CHANGES, _MOST_TAILS = 0.2, 2.0, 1.5, 3.0, 10.0
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
@@ -131,7 +127,6 @@ class DPNewton(WholeRecordSolver):
             clip = clips.at(len(path), model.moments.whitening, point)
             if clip is None:
                 return scaled.zero_model()
-            model.tail_evidence = clips.tail_evidence
             point = model.step(point, clip, share)
             path.append(scaled.weights(point))
         return Solution(path[-1], len(path), np.array(path), quadratic=model.quadratic(clips.squared_size))
@@ -153,7 +148,6 @@ class _Model:
     linear: Floats = field(init=False)
     variance: float = field(init=False)
     level: float = 1.0
-    tail_evidence: float = 0.0
     points: list[Floats] = field(default_factory=list)
     gradients: list[Floats] = field(default_factory=list)
     variances: list[float] = field(default_factory=list)
@@ -198,8 +192,7 @@ class _Model:
         hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / scaled.size
         trust = 1.0 / (np.array(self.variances) + doubt * distances + hidden)
         trust /= trust.sum()
-        seen = self.hessian - np.diag(self._unseen(doubt)) if quadratic else self.hessian
-        self.linear = trust @ (np.array(self.points) @ seen - np.array(self.gradients))
+        self.linear = trust @ (np.array(self.points) @ self.hessian - np.array(self.gradients))
         self.variance = float(trust**2 @ np.array(self.variances))
         end = scaled.step(self.hessian, self._believed * self.linear, point)
         if quadratic:
@@ -207,36 +200,6 @@ class _Model:
         longest = _LONGEST_MOVE if scaled.even_handed else self._longest_move()
         length = self._length(end - point)
         return end if length <= longest else scaled.admitted(point + longest / length * (end - point))
-
-    def _unseen(self, doubt: float) -> Floats:
-        """Curvature that a squared loss is likely to have because of records which not even its gradients show.
-
-        Rows that were shortened in the moments, as those with a rare flag are, are often whole in gradients, or
-        shortened less: their curvature shows in how gradients change, and there are so many of them that gradients have
-        a long tail. A few absurdly long rows, far too few to be seen, are cut off in both. Their curvature is known
-        from the second moments alone, and without it the model would fit the other rows as if these did not exist.
-        Neither sign is sure by itself: how gradients change also depends on how the columns of long rows are
-        correlated, so that it is believed within narrow limits.
-        """
-        moments, curvature = self.moments, self.scaled.problem.loss.curvature
-        much = moments.hidden > max(_MUCH_HIDDEN, _SURE * moments.noise)
-        hidden = np.where(much, curvature * moments.hidden, 0.0)
-        points = np.array(self.points)
-        expected = points * hidden
-        seen = curvature * (moments.matrix - moments.added) - np.diag(hidden)
-        found = np.array(self.gradients) - points @ seen
-        distances = np.einsum("ki,ij,kj->k", points, moments.matrix, points)
-        trust = 1.0 / (np.array(self.variances) + doubt * distances)
-        expected = expected - np.average(expected, axis=0, weights=trust)
-        found = found - np.average(found, axis=0, weights=trust)
-        # By how much likelier the changes are if gradients show all of it than if they show none, as a logarithm.
-        changes = float(trust @ np.sum(expected * (found - 0.5 * expected), axis=1))
-        evidence = (
-            _LIKELIER
-            + min(max(changes, -_MOST_CHANGES), _MOST_CHANGES)
-            + min(max(self.tail_evidence, -_MOST_TAILS), _MOST_TAILS)
-        )
-        return hidden / (1.0 + math.exp(evidence))
 
     def _longest_move(self) -> float:
         """A few times the move that is safe whatever the curvature, or the last move; half of that if it was too long.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpcd.privacy import Curator
-from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, checked_count, checked_share
+from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length,
@@ -71,7 +71,7 @@ class DPBlockCD(WholeRecordSolver):
         if not 1.0 <= self.growth <= 1.2:
             raise ValueError(f"growth must be between 1 and 1.2, got {self.growth!r}")
         check_growth(self.n_steps or self.most_steps, self.growth)
-        checked_share("moments", self.moments)
+        check_share("moments", self.moments)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""

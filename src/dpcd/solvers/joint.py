@@ -79,11 +79,10 @@ def checked_count(name: str, value: float) -> int:
     return int(value)
 
 
-def checked_share(name: str, value: float) -> float:
-    """A part of the budget that buys something and leaves something for sizes and gradients."""
+def check_share(name: str, value: float) -> None:
+    """Raise if a part of the budget buys nothing, or leaves nothing for sizes and gradients."""
     if not 1e-3 <= value < 0.7:
         raise ValueError(f"{name} must be a share of at least .001 and below .7, got {value!r}")
-    return float(value)
 
 
 def check_growth(n_steps: int, growth: float) -> None:

@@ -16,8 +16,8 @@ from dpcd.solvers.joint import (
     Scaled,
     WholeRecordSolver,
     check_growth,
+    check_share,
     checked_count,
-    checked_share,
     shrunk,
 )
 from dpcd.solvers.problem import Floats, Problem, Solution
@@ -86,7 +86,7 @@ class DPNewton(WholeRecordSolver):
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
         check_growth(self.n_steps or 8, self.growth or 1.7)
         for name in ("moments", "hessians"):
-            checked_share(name, getattr(self, name))
+            check_share(name, getattr(self, name))
         if self.moments + self.hessians >= 0.7:
             raise ValueError("moments and hessians must be shares that leave .3 for sizes and gradients")
 

@@ -11,7 +11,7 @@ from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
-from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, checked_count, checked_share
+from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, check_share, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # A shortened row biases what has no second look, so rows are left longer than elsewhere where there are few columns:
@@ -63,7 +63,7 @@ class AdaSSP(_LeastSquares):
     moments: float = 0.6
 
     def __post_init__(self) -> None:
-        checked_share("moments", self.moments)
+        check_share("moments", self.moments)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
@@ -95,7 +95,7 @@ class BoostedAdaSSP(_LeastSquares):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_rounds", checked_count("n_rounds", self.n_rounds))
-        checked_share("moments", self.moments)
+        check_share("moments", self.moments)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""

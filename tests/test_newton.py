@@ -333,10 +333,15 @@ def test_the_largest_shares_leave_something_for_gradients(solver, loss):
         assert spent_share(curator) <= 1.0
 
 
-def test_steps_do_not_diverge_where_moments_are_mostly_noise():
-    """One direction is five times as steep as the others, which such noisy moments may not show."""
+def test_moments_that_are_mostly_noise_do_no_harm():
+    """One direction is five times as steep as the others, which they may not show: steps would diverge.
+
+    Taken as they are, not shrunk, they would lose .17 on average.
+    """
     sample = family("mixed", 20_000, 14, Squared())
-    assert np.max(lost(DPNewton(), sample, 0.05, range(8))) < 1.0
+    found = lost(DPNewton(), sample, 0.05, range(8))
+    assert np.max(found) < 0.5
+    assert np.mean(found) < 0.12
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=name)

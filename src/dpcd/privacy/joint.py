@@ -34,7 +34,7 @@ _LARGEST_ROW = 2.0**20
 _WORTH_A_THREAD = 2**16
 
 
-def difference(loss: Loss) -> float:
+def _difference(loss: Loss) -> float:
     """How far apart slopes of a loss are taken for its second derivative: a thousandth of where it bends.
 
     A loss whose slope is bounded by L and rises at most by its curvature C bends within L/C.
@@ -114,7 +114,7 @@ class View(NamedTuple):
             raise ValueError(f"made for {len(self.weights)} columns, not for {data.features.shape[1]}")
         kernel = compiled(kernels.transform_records, type(self.loss))
         target, curvature = data.signed_target(self.positive_class), float(self.loss.curvature)
-        near = difference(self.loss)
+        near = _difference(self.loss)
         public = self.columns, np.atleast_2d(self.transform), self.transform.ndim == 1, self.weights
         size = min(_PART, max(1, _LARGEST_PART // len(self.transform)))
 

@@ -289,11 +289,10 @@ class Scaled:
         multiplier = self.multiplier(share)
         per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
         octaves, visible = {}, _VISIBLE
-        steepest = self.problem.loss.lipschitz
-        if self.even_handed and 1e-100 < steepest < 1e100:
+        if self.even_handed:
             # Slopes for labels are not far below their bound, and rows have norm √p on average. What is beyond the
             # octaves is counted in the outermost.
-            largest = math.ceil(math.log2(_LONGEST_ROW * steepest * math.sqrt(self.size)))
+            largest = math.ceil(math.log2(_LONGEST_ROW * self.problem.loss.lipschitz * math.sqrt(self.size)))
             octaves, visible = {"smallest": largest - _BOUNDED_OCTAVES, "largest": largest}, _VISIBLE_IF_BOUNDED
         mechanism = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave, **octaves)
         counts = self.curator.release(mechanism)

@@ -211,6 +211,13 @@ MUTATIONS = [
         "test_sampling.py",
     ),
     Mutation(
+        "fixed batches: a replacement moves half as many of them",
+        "sampling.py",
+        "np.log1p(rate * np.expm1(np.minimum(log_r, 30.0))),",
+        "np.log1p(0.5 * rate * np.expm1(np.minimum(log_r, 30.0))),",
+        "test_sampling.py",
+    ),
+    Mutation(
         "replacing a record of a batch counts as adding one",
         "sampling.py",
         "    relation = REPLACE_ONE\n    sensitivity = 2.0\n",

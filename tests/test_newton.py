@@ -75,6 +75,17 @@ def test_a_budget_that_buys_nothing_gives_the_zero_model(solver, penalty, n, p, 
     assert spent_share(curator) <= 1.0
 
 
+@pytest.mark.parametrize("solver", [DPBlockCD(), Auto()], ids=name)
+def test_labels_are_not_asked_about_for_a_budget_of_a_few_records(solver, rng):
+    """Their clips are known without a look, but what is left of one step is noise."""
+    X = rng.normal(size=(1000, 1))
+    for epsilon, asked in ((0.02, False), (0.05, True)):
+        solution, curator = solve(solver, X, np.sign(X[:, 0]), Logistic(), L2(0.01), epsilon)
+        assert (1000.0 * math.sqrt(curator.budget.gaussian_room()) > 8.0) == asked
+        assert bool(curator.releases) == asked
+        assert asked or not solution.weights.any()
+
+
 @pytest.mark.parametrize("solver", [*SOLVERS, Auto()], ids=name)
 def test_nothing_left_to_spend_and_nothing_to_solve_give_the_zero_model(solver, rng):
     X, y = rng.normal(size=(500, 3)), rng.normal(size=500)

@@ -13,7 +13,7 @@ from dpcd import DPGeneralizedLinearModel, DPLogisticRegression, DPRidge
 from dpcd.losses import Logistic, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2, Zero
-from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
+from dpcd.privacy import Columns, PrivacyBudget, PrivacyCost, SeededNoise
 from dpcd.privacy.joint import JointGradient
 from dpcd.privacy.mechanisms import lattice
 from dpcd.privacy.sampling import FixedSize, Poisson
@@ -170,6 +170,14 @@ def test_each_loop_is_a_snapshot_and_steps_from_it():
     np.testing.assert_array_equal(solution.weights, v)
     assert solution.path.shape == (3, 4)
     assert solution.n_passes == math.ceil(3 * (1 + 7 * 0.01))
+
+
+def test_noise_can_be_calibrated_elsewhere():
+    solver = DPSVRG(n_loops=2, n_steps=5, batch_size=40, noise_multipliers=(50.0, 3.0))
+    _, curator = solve(solver, epsilon=math.inf)
+    expected = 2 * PrivacyCost.gaussian(50.0, 4) + 10 * FixedSize(40, 4000).cost(3.0, 4)
+    assert curator.spent.mu_squared == pytest.approx(expected.mu_squared)
+    np.testing.assert_allclose(curator.spent.renyi, expected.renyi)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

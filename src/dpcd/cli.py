@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,7 @@ from dpcd.privacy import Ledger, LedgerError, PrivacyBudget
 from dpcd.privacy.accounting import ORDERS
 
 if TYPE_CHECKING:
-    from dpcd.experiments.compare import FromFile
+    from dpcd.experiments.compare import FromFile, Row, Source
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Linear models with differential privacy.")
 ledger_app = typer.Typer(no_args_is_help=True, help="Budgets that last: what was ever spent on a data set.")
@@ -134,13 +134,15 @@ def compare(
     The table of all methods on all problems is dpcd compare --problem all --tuned --out results/methods.
     """
     from dpcd.experiments import methods_report
-    from dpcd.experiments.compare import DEFAULT, EPSILONS, FULL, QUICK, STUDY, FromPaper, Source, Unit, units, work
+    from dpcd.experiments.compare import DEFAULT, EPSILONS, FULL, QUICK, STUDY, Unit, units, work
     from dpcd.experiments.compare import compare as run
     from dpcd.experiments.methods import METHODS
-    from dpcd.experiments.settings import PROBLEMS
 
     console = Console()
-    sources: list[Source] = [DEFAULT]
+    if problem and "list" in problem and data is None:
+        for source in STUDY:
+            console.print(f"{source.key}  ({source.title})", highlight=False, soft_wrap=True)
+        return
     with _explained():
         if data is not None:
             console.print(
@@ -148,25 +150,14 @@ def compare(
                 "against it. Do not publish any of it unless the data are public.",
                 soft_wrap=True,
             )
-            sources = [_user_table(data, target, loss, penalty, alpha, not raw)]
-        elif problem and "list" in problem:
-            for source in STUDY:
-                console.print(f"{source.key}  ({source.title})", highlight=False, soft_wrap=True)
-            return
-        elif problem:
-            sources = [source for source in STUDY if source.key in problem or "all" in problem]
-            unknown = set(problem) - {source.key for source in STUDY} - {"all"}
-            if unknown:
-                raise ValueError(f"there is no problem {', '.join(sorted(unknown))}: see dpcd compare --problem list")
-            for source in sources:
-                if isinstance(source, FromPaper):
-                    # Here, and not in some process, is where to hear of data that are missing.
-                    PROBLEMS[source.key].load()
-        methods = [method for method in METHODS if tuned or not method.tuned]
+            sources: list[Source] = [_user_table(data, target, loss, penalty, alpha, not raw)]
+        else:
+            sources = _built_in(problem) if problem else [DEFAULT]
         unknown = set(again or ()) - {method.name for method in METHODS}
         if unknown:
             names = ", ".join(repr(method.name) for method in METHODS)
             raise ValueError(f"there is no method {', '.join(sorted(unknown))}: choose from {names}")
+        methods = [method for method in METHODS if tuned or not method.tuned]
         effort = QUICK if quick else FULL
         epsilons = sorted(set(epsilon)) if epsilon else (0.3, 3.0) if quick else EPSILONS
         for value in epsilons:
@@ -191,14 +182,35 @@ def compare(
         page = methods_report.write(
             rows, sources, out, " ".join(["dpcd compare", *options]), dpcd.__version__, effort.runs
         )
-    for source in sources if len(sources) == 1 else ():
-        table = Table("method", *(f"ε = {value:g}" for value in epsilons), title=f"{source.title}: mean part lost")
-        for method in dict.fromkeys(row.method for row in rows):
-            table.add_row(method, *(f"{row.mean:.2g}" for row in rows if row.method == method))
-        table.add_row("zero model", *("1" for _ in epsilons))
-        table.add_row("non-private optimum", *("0" for _ in epsilons))
-        console.print(table)
-    console.print(f"Wrote {page}")
+    if len(sources) == 1:
+        console.print(_mean_losses(sources[0].title, rows, epsilons))
+    console.print(f"Wrote {page}", soft_wrap=True)
+
+
+def _built_in(names: list[str]) -> list[Source]:
+    """The problems of these names."""
+    from dpcd.experiments.compare import STUDY, FromPaper
+    from dpcd.experiments.settings import PROBLEMS
+
+    unknown = set(names) - {source.key for source in STUDY} - {"all"}
+    if unknown:
+        raise ValueError(f"there is no problem {', '.join(sorted(unknown))}: see dpcd compare --problem list")
+    sources = [source for source in STUDY if source.key in names or "all" in names]
+    for source in sources:
+        if isinstance(source, FromPaper):
+            # Here, and not in some process, is where to hear of data that are missing.
+            PROBLEMS[source.key].load()
+    return sources
+
+
+def _mean_losses(title: str, rows: list[Row], epsilons: Sequence[float]) -> Table:
+    """What each method loses on average, with both ends of the scale."""
+    table = Table("method", *(f"ε = {value:g}" for value in epsilons), title=f"{title}: mean part lost")
+    for method in dict.fromkeys(row.method for row in rows):
+        table.add_row(method, *(f"{row.mean:.2g}" for row in rows if row.method == method))
+    table.add_row("zero model", *("1" for _ in epsilons))
+    table.add_row("non-private optimum", *("0" for _ in epsilons))
+    return table
 
 
 def _user_table(

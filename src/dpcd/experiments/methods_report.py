@@ -213,8 +213,9 @@ Tables give the mean and, in brackets, the worst of {runs} runs. A tuned method 
 method that is missing does not apply to the problem: its solver refuses the loss or the penalty. Without signal in a
 table the optimum and the zero model nearly agree, so that *lost* magnifies differences that do not matter.
 
-Tuned DP-SGD has the noise that numerical composition of the tight bound for one batch allows, which at small ε is half
-of what this library's own bound asks for; DP-SVRG and DP-SCD have the library's. All data: [table.csv](table.csv).
+Tuned DP-SGD and DP-SVRG have the noise that numerical composition of the tight bound for one batch allows: a tenth less
+than this library's own bound asks for where batches are large, up to half of it where they are small. DP-SCD has the
+library's. All data: [table.csv](table.csv).
 
 {verdicts}
 {figures}

@@ -3,8 +3,8 @@
 A Gaussian release on a batch that nobody knows costs less than on all records. Two ways to draw batches, each with the
 neighbouring relation that its theorem is about:
 
-- `FixedSize`: b records without replacement, neighbours **replace one record**; Rényi curve of Wang, Balle &
-  Kasiviswanathan (2019), theorem 9.
+- `FixedSize`: b records without replacement, neighbours **replace one record**; Rényi curve of the privacy profile that
+  Balle, Barthe & Gaboardi (2018) found, proved in `fixed_size_gaussian_curve`.
 - `Poisson`: each record by itself with probability q, neighbours **add or remove one record**; Rényi curve of the
   sampled Gaussian mechanism, Mironov, Talwar & Zhang (2019), section 3.3. The DP-CD paper used it for DP-SGD.
 
@@ -151,7 +151,7 @@ def _without_replacement(n_records: int, sizes: Integers, generator: np.random.G
 def _curve_cost(noise_multiplier: float, rate: float, fixed_size: bool, draws: int) -> PrivacyCost:
     if noise_multiplier == 0.0:
         return PrivacyCost(mu_squared=math.inf)
-    curve = wor_gaussian_curve if fixed_size else poisson_gaussian_curve
+    curve = fixed_size_gaussian_curve if fixed_size else poisson_gaussian_curve
     divergence = curve(noise_multiplier, rate, _INTEGER_ORDERS)
     # (order − 1)·divergence is convex and 0 at order 1.
     weighted = np.interp(
@@ -182,44 +182,59 @@ def poisson_gaussian_curve(noise_multiplier: float, rate: float, orders: Integer
     return np.array(divergences)
 
 
-def wor_gaussian_curve(noise_multiplier: float, rate: float, orders: Integers) -> Floats:
-    """Upper bound on the Rényi divergence of a Gaussian on a batch drawn without replacement, at integer orders.
+# Panels of the integral below, each with so many nodes: exact to rounding, as widths of 1 and z/α are what it varies on
+# where it counts. So far beyond the top of the integrand nothing is left of it.
+_PANEL, _NODES, _BEYOND_TOP = 0.5, 20, 12.0
+# With less noise than this sampling saves little, and the integral is long.
+_LEAST_NOISE = 0.1
 
-    log(1 + Σ_{j≥2} C(α, j) rate^j ζ_j)/(α − 1), with ζ_2 = min{4(e^{ε(2)} − 1), 2e^{ε(2)}} and, for j ≥ 3, ζ_j =
-    min{2e^{(j−1)ε(j)}, 4 sqrt(B(2⌊j/2⌋) B(2⌈j/2⌉))}, where ε(j) = j/2z² and B(l) = E(p/q − 1)^l is a central moment of
-    the likelihood ratio (Wang et al., theorems 9 and 27).
+
+def fixed_size_gaussian_curve(noise_multiplier: float, rate: float, orders: Integers) -> Floats:
+    """Upper bound on the Rényi divergence of a Gaussian on a batch drawn without replacement, at orders α > 1.
+
+    With r = e^{y/z − 1/2z²}, y standard normal, and s = 1 + q(r − 1), it is
+
+        log(1 + E[(s^{α−1} − 1)(s^α − 1)s^{1−α}; r > 1])/(α − 1).
+
+    Notes
+    -----
+    Write E_u(P‖Q) = sup_S P(S) − u·Q(S). Let x be the record in which neighbours differ, x' the one in its place, R the
+    law of the output given that the batch does not hold it, the same for both, and A, A' those given that it does.
+    The outputs have laws P = (1 − q)R + qA and Q = (1 − q)R + qA'. For u ≥ 1 and t = 1 + (u − 1)/q,
+
+        P − u·Q = q·(A − t·((1 − u/t)R + (u/t)A')),    so    E_u(P‖Q) ≤ q·max(E_t(A‖R), E_t(A‖A')),
+
+    as E_t is convex. Batches that hold x become those that hold x' if x' takes its place, and those that hold neither
+    if a record drawn from the others does: A against A', and A against R, are mixtures of outputs on batches that
+    differ in one record, whose E_t is at most the Gaussian's, E(r − t)₊. Hence E_u(P‖Q) ≤ g(u) = E(s − u)₊ for u ≥ 1.
+    For u < 1, E_u(P‖Q) = 1 − u + u·E_{1/u}(Q‖P), where P and Q may change places. Every power is a mixture of hinges:
+
+        E_Q(dP/dQ)^α − 1 = α(α − 1)∫₀^∞ u^{α−2}(E_u(P‖Q) − (1 − u)₊)du ≤ α(α − 1)∫₁^∞ (u^{α−2} + u^{−α−1})g(u)du,
+
+    which, integrated over u first, is the mean of s^α + s^{1−α} − 1 − s over s > 1, that is r > 1. With hardly any
+    noise the curve of the Gaussian itself is returned, which is a bound as well: P and Q are mixtures, too.
     """
-    square = noise_multiplier**2
-    j = np.arange(int(orders.max()) + 1)
-    log_zeta = math.log(2.0) + (j - 1.0) * j / (2.0 * square)
-    log_zeta[2] = min(log_zeta[2], math.log(4.0) + _log_expm1(1.0 / square))
-    moments = _log_even_moments(noise_multiplier, _LARGEST_MOMENT)
-    for k in range(3, min(_LARGEST_MOMENT, len(j) - 1) + 1):
-        log_zeta[k] = min(log_zeta[k], math.log(4.0) + (moments[k // 2] + moments[(k + 1) // 2]) / 2.0)
+    if noise_multiplier < _LEAST_NOISE:
+        return orders / (2.0 * noise_multiplier**2)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    first = 0.5 / noise_multiplier
     divergences = []
     for order in orders.tolist():
-        terms = _log_binomials(order) + j[: order + 1] * math.log(rate) + log_zeta[: order + 1]
-        divergences.append(_log_1p_sum_exp(terms[2:]) / (order - 1))
+        panels = np.arange(math.ceil((order / noise_multiplier + _BEYOND_TOP - first) / _PANEL))
+        y = (first + _PANEL * (panels[:, None] + 0.5 * (nodes + 1.0))).ravel()
+        log_r = (y - first) / noise_multiplier
+        # The first loses nothing where s is close to 1, and the second does not overflow.
+        log_s = np.where(
+            log_r < 30.0,
+            np.log1p(rate * np.expm1(np.minimum(log_r, 30.0))),
+            np.logaddexp(math.log1p(-rate), math.log(rate) + log_r),
+        )
+        grown = order * log_s + np.log(np.expm1((1.0 - order) * log_s) * np.expm1(-order * log_s))
+        log_density = -0.5 * y**2 - 0.5 * math.log(2.0 * math.pi)
+        terms = grown + log_density + np.tile(np.log(0.5 * _PANEL * weights), len(panels))
+        # Rounded up.
+        divergences.append(_log_1p_sum_exp(terms + 1e-9) / (order - 1))
     return np.array(divergences)
-
-
-# Beyond this many factors of the sampling rate the coarse bound on ζ_j does no harm.
-_LARGEST_MOMENT = 64
-
-
-def _log_even_moments(noise_multiplier: float, largest: int) -> Floats:
-    """Logarithms of E(p/q − 1)^l for l = 0, 2, 4, … largest, where p/q = exp((2t·z − 1)/2z²) and t is standard normal.
-
-    The integrand is analytic and decays like a Gaussian, so the trapezoidal rule is exact to rounding; its alternating
-    closed form would cancel. Rounded up.
-    """
-    t = np.arange(-40.0, largest / noise_multiplier + 40.0, 0.02)
-    exponent = t / noise_multiplier - 0.5 / noise_multiplier**2
-    with np.errstate(divide="ignore"):
-        log_ratio = np.where(exponent > 30.0, exponent, np.log(np.abs(np.expm1(np.minimum(exponent, 30.0)))))
-    log_density = -0.5 * t**2 - 0.5 * math.log(2.0 * math.pi) + math.log(0.02)
-    moments = [_log_sum_exp(power * log_ratio + log_density) for power in range(2, largest + 1, 2)]
-    return np.array([0.0, *moments]) + 1e-9
 
 
 def _log_sum_exp(terms: Floats) -> float:
@@ -232,10 +247,6 @@ def _log_1p_sum_exp(terms: Floats) -> float:
     """log(1 + Σ e^term), with all digits where the sum is small."""
     total = _log_sum_exp(terms)
     return math.log1p(math.exp(total)) if total < 0.0 else total + math.log1p(math.exp(-total))
-
-
-def _log_expm1(x: float) -> float:
-    return x + math.log(-math.expm1(-x))
 
 
 def sampled_noise_multiplier(

@@ -11,9 +11,9 @@ from dpcd.privacy import Curator
 from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 
-# Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length,
-# and below .3 of one step nothing is left of them but noise.
-_HORIZON, _LOST = 3.0, 0.3
+# Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length. Below .3 of one
+# step nothing is left of them but noise, nor is with a budget of so few records, however few columns there are.
+_HORIZON, _LOST, _TOO_FEW_RECORDS = 3.0, 0.3, 8.0
 _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
 # Eigenvalues of noisy moments below so many times their noise are not believed, but for those above 1, the mean.
 _BELIEVED = 2.0
@@ -31,7 +31,7 @@ _SURE = 2.0
 
 def full_steps(records: float, size: int) -> float:
     """How many steps of full length suit a budget in records and so many columns; 0 where all they find is noise."""
-    return max(0.0, records / (_HORIZON * size) - _LOST)
+    return max(0.0, records / (_HORIZON * size) - _LOST) if records > _TOO_FEW_RECORDS else 0.0
 
 
 @dataclass(frozen=True, eq=False)

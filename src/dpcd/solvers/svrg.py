@@ -51,6 +51,9 @@ class DPSVRG:
         Part of the budget for the snapshots' gradients; the rest is for their changes.
     global_smoothness
         β of the problem, public. None: ΣM_j, which is never below it.
+    noise_multipliers
+        Noise over sensitivity of snapshots' gradients and of steps, to reproduce somebody else's calibration. None: the
+        least that the budget allows.
 
     Notes
     -----
@@ -65,6 +68,7 @@ class DPSVRG:
     clip: float | None = None
     snapshot_share: float = 0.8
     global_smoothness: float | None = None
+    noise_multipliers: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_loops", "n_steps", "batch_size"):
@@ -99,10 +103,14 @@ class DPSVRG:
     ) -> float | None:
         """The best order for the steps on batches; full gradients are at home at any."""
         mu_squared = PrivacyBudget(epsilon, delta).gaussian_room() / n_problems
-        releases = n_problems * self.n_loops * self._steps(n_records, mu_squared)
-        return planned_order(self._sampling(n_records), epsilon, delta, releases, n_columns)
+        releases = n_problems * self.n_loops * self.steps(n_records, mu_squared)
+        return planned_order(self.batches(n_records), epsilon, delta, releases, n_columns)
 
-    def _steps(self, n_records: int, mu_squared: float) -> int:
+    def worthwhile(self, n_records: int, n_columns: int, mu_squared: float) -> bool:
+        """Whether a budget buys more than noise, from public numbers."""
+        return n_records * math.sqrt(mu_squared) > _WORTHWHILE * n_columns
+
+    def steps(self, n_records: int, mu_squared: float) -> int:
         """Steps in each loop, from public numbers.
 
         The noise of a step is about z/batch_size ∝ sqrt(n_loops·n_steps)/(nμ) of the way gone, whatever the batch size.
@@ -112,7 +120,23 @@ class DPSVRG:
         steps = n_records * math.sqrt((1.0 - self.snapshot_share) * mu_squared / self.n_loops) / _NOISE_OF_STEPS
         return math.floor(min(max(steps, 1.0), _LARGEST_DEFAULT_STEPS))
 
-    def _sampling(self, n_records: int) -> FixedSize:
+    def _calibrated(self, curator: Curator, parts: int, size: int, n_steps: int) -> tuple[float, float]:
+        """Noise multipliers of gradients and of steps that spend one of `parts` equal parts of what is left."""
+        mu_squared = curator.gaussian_room / parts
+        # A hair more noise than the budget asks, for the rounding of sums of costs.
+        for_gradients = math.sqrt(self.n_loops / (self.snapshot_share * mu_squared)) * (1.0 + 1e-9)
+        gradients = self.n_loops * PrivacyCost.gaussian(for_gradients, size)
+        for_steps = sampled_noise_multiplier(
+            self.batches(curator.n_records),
+            curator.budget,
+            parts * self.n_loops * n_steps,
+            size,
+            curator.spent + parts * gradients,
+        )
+        return for_gradients, for_steps
+
+    def batches(self, n_records: int) -> FixedSize:
+        """How batches are drawn."""
         return FixedSize(min(self.batch_size or math.ceil(n_records / 50), n_records), n_records)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
@@ -121,22 +145,15 @@ class DPSVRG:
         columns = np.flatnonzero(problem.smoothness > 0.0)
         weights = np.zeros(n_columns)
         mu_squared = curator.gaussian_room / parts
-        if len(columns) == 0 or n_records * math.sqrt(mu_squared) <= _WORTHWHILE * len(columns):
+        if len(columns) == 0 or not self.worthwhile(n_records, len(columns), mu_squared):
             return Solution(weights, 0, weights[None, :])
         smoothness = problem.smoothness[columns]
         clip = self.clip
         if clip is None:
             assert problem.slope is not None
             clip = _DEFAULT_CLIP * problem.slope * math.sqrt(smoothness.sum() / problem.loss.curvature)
-        # A hair more noise than the budget asks, for the rounding of sums of costs.
-        for_gradients = math.sqrt(self.n_loops / (self.snapshot_share * mu_squared)) * (1.0 + 1e-9)
-        sampling = self._sampling(n_records)
-        gradients = self.n_loops * PrivacyCost.gaussian(for_gradients, len(columns))
-        n_steps = self._steps(n_records, mu_squared)
-        releases = parts * self.n_loops * n_steps
-        for_steps = sampled_noise_multiplier(
-            sampling, curator.budget, releases, len(columns), curator.spent + parts * gradients
-        )
+        sampling, n_steps = self.batches(n_records), self.steps(n_records, mu_squared)
+        for_gradients, for_steps = self.noise_multipliers or self._calibrated(curator, parts, len(columns), n_steps)
         path = []
         for _ in range(self.n_loops):
             snapshot = weights[columns]

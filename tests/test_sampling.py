@@ -139,6 +139,16 @@ def test_calibration_against_dp_accounting():
     assert accountant.get_epsilon(1e-7) == pytest.approx(1.0, rel=0.02)
 
 
+def test_an_order_is_planned_for_what_is_released_beside():
+    sampling, beside = FixedSize(100, 5000), PrivacyCost(0.65 * PrivacyBudget(1.0, 4e-8).gaussian_room())
+    alone, together = (planned_order(sampling, 1.0, 4e-8, 100, 3, cost) for cost in (None, beside))
+    for_steps = [
+        sampled_noise_multiplier(sampling, PrivacyBudget(1.0, 4e-8, order), 100, 3, beside)
+        for order in (alone, together)
+    ]
+    assert for_steps[1] < 0.9 * for_steps[0]
+
+
 @pytest.mark.parametrize("rate", [1e-8, 1e-6])
 def test_poisson_curves_keep_their_digits_at_the_smallest_rates(rate):
     orders = np.array([2, 3, 8])

@@ -257,28 +257,32 @@ def sampled_noise_multiplier(
     return _smallest_multiplier(lambda z: budget.admits(spent + releases * sampling.cost(z, draws)), budget)
 
 
-def planned_order(sampling: Sampling, epsilon: float, delta: float, releases: int, draws: int) -> float | None:
+def planned_order(
+    sampling: Sampling, epsilon: float, delta: float, releases: int, draws: int, beside: PrivacyCost | None = None
+) -> float | None:
     """The Rényi order for a budget that is to be spent on these releases; None where they are Gaussian or ε infinite.
 
-    It is a function of public numbers, so it may be fixed before anything is released.
+    It is a function of public numbers, so it may be fixed before anything is released. `beside` is what else is to be
+    released, if that is a good part of the budget.
     """
     if math.isinf(epsilon) or not sampling.cost(1.0, draws).renyi:
         return None
     budget = PrivacyBudget(epsilon, delta)
-    cost = _best_order_multiplier(sampling, budget, releases, draws, "tight")
-    return (releases * sampling.cost(cost, draws)).best_order(delta)
+    beside = PrivacyCost() if beside is None else beside
+    multiplier = _best_order_multiplier(sampling, budget, releases, draws, "tight", beside)
+    return (beside + releases * sampling.cost(multiplier, draws)).best_order(delta)
 
 
 def paper_noise_multiplier(sampling: Sampling, epsilon: float, delta: float, releases: int) -> float:
     """The paper's calibration: Mironov's conversion, which asks for a little more noise, at the best order."""
-    return _best_order_multiplier(sampling, PrivacyBudget(epsilon, delta), releases, 1, "paper")
+    return _best_order_multiplier(sampling, PrivacyBudget(epsilon, delta), releases, 1, "paper", PrivacyCost())
 
 
 def _best_order_multiplier(
-    sampling: Sampling, budget: PrivacyBudget, releases: int, draws: int, conversion: Conversion
+    sampling: Sampling, budget: PrivacyBudget, releases: int, draws: int, conversion: Conversion, beside: PrivacyCost
 ) -> float:
     def fits(multiplier: float) -> bool:
-        cost = releases * sampling.cost(multiplier, draws)
+        cost = beside + releases * sampling.cost(multiplier, draws)
         return cost.epsilon(budget.delta, conversion=conversion) <= budget.epsilon
 
     return _smallest_multiplier(fits, budget)

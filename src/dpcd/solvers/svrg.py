@@ -23,6 +23,8 @@ _WORTHWHILE = 6.0
 # The noise of a step is a part of the way gone since the snapshot, and after too many steps it would feed on itself.
 _NOISE_OF_STEPS = 10.0
 _LARGEST_DEFAULT_STEPS = 100
+# What a budget of one Rényi order has room for, as a part of what an exact one has.
+_AT_ANY_ORDER = 0.85
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,11 @@ class DPSVRG:
     def renyi_order(
         self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int
     ) -> float | None:
-        """The best order for the steps on batches; full gradients are at home at any."""
-        mu_squared = PrivacyBudget(epsilon, delta).gaussian_room() / n_problems
-        releases = n_problems * self.n_loops * self.steps(n_records, mu_squared)
-        return planned_order(self.batches(n_records), epsilon, delta, releases, n_columns)
+        """The best order for all gradients and steps together."""
+        room = PrivacyBudget(epsilon, delta).gaussian_room()
+        releases = n_problems * self.n_loops * self.steps(n_records, room / n_problems)
+        gradients = PrivacyCost(_AT_ANY_ORDER * self.snapshot_share * room)
+        return planned_order(self.batches(n_records), epsilon, delta, releases, n_columns, gradients)
 
     def worthwhile(self, n_records: int, n_columns: int, mu_squared: float) -> bool:
         """Whether a budget buys more than noise, from public numbers."""

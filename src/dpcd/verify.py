@@ -13,14 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
+
+from dpcd.privacy.accounting import ORDERS
+from dpcd.privacy.statement import ADD_OR_REMOVE, REPLACE_ONE
+
+Floats = NDArray[np.float64]
 
 # What two ways of rounding may differ by. Theirs is on a grid, and rounds up.
 _TOLERANCE = 0.01
 # More than any budget admits: it takes no accountant to say so, and none could in reasonable time.
 _BEYOND = 5000.0
-# Batches: the grid is so fine against the deviation of one release's privacy loss, has at most so many points, and ends
-# where what is left is nothing at so many deviations. With less noise than this, sampling does not count.
-_FINE, _MOST_POINTS, _END, _LEAST_NOISE = 0.3, 300_000, 12.0, 0.1
+# Noise below this is none; and releases that are more than these are beyond what can be composed on a grid.
+_NO_NOISE, _MOST_LAPLACE = 1e-100, 10**5
+# Rényi orders for releases on batches: any will do, and those that budgets are spent at compare best. Their integrals
+# have so many points to a deviation and end where nothing is left; with less noise than this, sampling does not count.
+_ORDERS: Floats = ORDERS[ORDERS < 2000.0]
+_POINTS, _END, _LEAST_NOISE = 50.0, 12.0, 0.1
 
 
 class StatementError(ValueError):
@@ -81,9 +90,11 @@ def verify(text: str) -> Verification:
         problems.append("the noise can be reproduced: nothing is private")
     if math.isinf(claimed):
         problems.append("epsilon is infinite: nothing is private")
-    releases = statement["releases"]
-    if len({release.get("relation") for release in releases}) > 1:
+    releases = [_Release.parsed(release) for release in statement["releases"]]
+    if len({release.relation for release in releases}) > 1:
         problems.append("the releases are about different neighbouring relations, whose costs do not add up")
+    if any(release.relation != release.proper_relation for release in releases):
+        problems.append("releases on batches are about another neighbouring relation than their theorem")
     recomputed = _recomputed(releases, delta, stated)
     if recomputed > claimed * (1.0 + _TOLERANCE):
         problems.append(f"the releases cost epsilon = {recomputed:.4g}, more than claimed")
@@ -95,7 +106,7 @@ def verify(text: str) -> Verification:
 def _parsed(text: str) -> dict[str, Any]:
     try:
         statement = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StatementError(f"not JSON: {error}") from None
     if not isinstance(statement, dict):
         raise StatementError("not a JSON object")
@@ -112,181 +123,220 @@ def _number(fields: dict[str, Any], key: str) -> float:
     value = fields.get(key)
     if isinstance(value, bool) or not (isinstance(value, (int, float)) or value == "inf"):
         raise StatementError(f"{key} is not a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise StatementError(f"{key} is beyond all numbers") from None
     if not number >= 0.0:
         raise StatementError(f"{key} is negative or undefined")
     return number
 
 
-def _recomputed(releases: list[dict[str, Any]], delta: float, stated: float) -> float:
-    """ε of the listed releases: by privacy loss distributions, or by Rényi curves where candidates are selected."""
+class _Release(NamedTuple):
+    """One line of a statement.
+
+    Parameters
+    ----------
+    law
+        Of the noise: gaussian, laplace or gumbel.
+    relation
+        What neighbours are.
+    times
+        How many releases the line stands for.
+    multiplier
+        Noise over sensitivity, for all of them.
+    part
+        Part of the records in a batch of a fixed size, 1 where there is none.
+    rate
+        Probability of a record to be in a Poisson batch, 1 where there is none.
+    selection
+        Mean and shape of the number of candidates of a search, or None.
+    """
+
+    law: str
+    relation: str
+    times: int
+    multiplier: float
+    part: float = 1.0
+    rate: float = 1.0
+    selection: tuple[float, float] | None = None
+
+    @classmethod
+    def parsed(cls, fields: dict[str, Any]) -> _Release:
+        """Refuse what no statement says."""
+        law, relation, sampling, selection = (fields.get(key) for key in ("law", "relation", "sampling", "selection"))
+        if law == "objective perturbation":
+            raise StatementError(
+                "dp_accounting knows no objective perturbation: there is no second opinion on this statement"
+            )
+        if law not in ("gaussian", "laplace", "gumbel"):
+            raise StatementError("law is neither gaussian, laplace nor gumbel")
+        if not isinstance(relation, str):
+            raise StatementError("relation is not a text")
+        count, smallest = _number(fields, "count"), _number(fields, "smallest_noise_multiplier")
+        if not 1.0 <= count < math.inf or count != int(count):
+            raise StatementError("count is not a whole number of at least 1")
+        if math.isinf(smallest):
+            raise StatementError("smallest_noise_multiplier is not finite")
+        line = cls(law, relation, int(count), smallest)
+        if sampling is not None and selection is not None:
+            raise StatementError("selection is one of candidates with batches")
+        if sampling is not None:
+            return line._on(sampling)
+        if selection is not None:
+            return line._of(selection)
+        return line._replace(multiplier=_effective(fields, smallest, count)) if law == "gaussian" else line
+
+    def _on(self, sampling: Any) -> _Release:
+        """On batches."""
+        if not isinstance(sampling, dict):
+            raise StatementError("sampling is not an object")
+        if self.law != "gaussian":
+            raise StatementError(f"there is no second opinion on {self.law} releases on batches")
+        if sampling.get("kind") == "Poisson":
+            rate = _number(sampling, "rate")
+            if not 0.0 < rate <= 1.0:
+                raise StatementError("rate does not lie between 0 and 1")
+            return self._replace(rate=rate)
+        if sampling.get("kind") != "FixedSize":
+            raise StatementError("sampling is of an unknown kind")
+        size, records = _number(sampling, "size"), _number(sampling, "n_records")
+        if not 1.0 <= size <= records < math.inf or size != int(size) or records != int(records):
+            raise StatementError("a batch does not hold between 1 and all records")
+        return self._replace(part=size / records)
+
+    def _of(self, selection: Any) -> _Release:
+        """Of a search."""
+        if not isinstance(selection, dict):
+            raise StatementError("selection is not an object")
+        mean, shape = _number(selection, "mean"), _number(selection, "shape")
+        if not 1.0 <= mean <= 1e9 or shape not in (0.0, 1.0, math.inf):
+            raise StatementError("selection does not give a mean and a shape")
+        return self._replace(selection=(mean, shape))
+
+    @property
+    def proper_relation(self) -> str:
+        """What neighbours are in the theorem about such batches."""
+        return ADD_OR_REMOVE if self.rate < 1.0 else REPLACE_ONE if self.part < 1.0 else self.relation
+
+    @property
+    def gaussian_multiplier(self) -> float:
+        """Of the Gaussian that a line counts as: a choice of bounded range 2/z as the one that dominates it."""
+        if self.law != "gumbel":
+            return self.multiplier
+        # μ/2 = Φ⁻¹(1/(1 + e^{−1/z})), which is √(2π)/4z where that is tiny.
+        from scipy.stats import logistic, norm
+
+        if self.multiplier > 1e6:
+            return self.multiplier * 2.0 / math.sqrt(2.0 * math.pi)
+        return 0.5 / float(norm.isf(logistic.sf(1.0 / self.multiplier)))
+
+    @property
+    def likely_epsilon(self) -> float:
+        """Roughly what it costs, 0 where that is harder to say: enough to tell what no budget admits."""
+        if self.selection is not None or self.rate < 1.0:
+            return 0.0
+        mu = 1.0 / self.multiplier
+        if self.part < 1.0 and self.multiplier >= _LEAST_NOISE:
+            mu = min(mu, self.part * math.sqrt(math.expm1(mu * mu)))
+        mu *= math.sqrt(self.times)
+        return 0.5 * mu * mu + 5.0 * mu
+
+    def event(self, dp_accounting: Any) -> Any:
+        """What dp_accounting calls it."""
+        one = dp_accounting.GaussianDpEvent(self.gaussian_multiplier)
+        if self.law == "laplace":
+            one = dp_accounting.LaplaceDpEvent(self.multiplier)
+        if self.rate < 1.0:
+            one = dp_accounting.PoissonSampledDpEvent(self.rate, one)
+        if self.selection is not None:
+            one = dp_accounting.dp_event.RepeatAndSelectDpEvent(one, *self.selection)
+        return dp_accounting.SelfComposedDpEvent(one, self.times)
+
+    @property
+    def renyi_curve(self) -> Floats:
+        """Rényi divergences of one release at `_ORDERS`."""
+        if self.law == "laplace":
+            # Mironov (2017), proposition 6.
+            first = np.log(_ORDERS / (2.0 * _ORDERS - 1.0)) + (_ORDERS - 1.0) / self.multiplier
+            second = np.log((_ORDERS - 1.0) / (2.0 * _ORDERS - 1.0)) - _ORDERS / self.multiplier
+            return np.asarray(np.maximum(np.logaddexp(first, second), 0.0) / (_ORDERS - 1.0))
+        if self.part < 1.0 and self.multiplier >= _LEAST_NOISE:
+            return np.array([_batch_divergence(self.part, 1.0 / self.multiplier, order) for order in _ORDERS.tolist()])
+        return _ORDERS / (2.0 * self.gaussian_multiplier**2)
+
+
+def _batch_divergence(part: float, mu: float, order: float) -> float:
+    """Rényi divergence of a Gaussian release on a batch of a fixed size, from its privacy profile.
+
+    dp_accounting knows an older bound for such batches, which asks for twice the noise. The profile of Balle, Barthe &
+    Gaboardi (2018) is g(u) = part·δ(1 + (u − 1)/part) for u = e^ε ≥ 1, with δ that of the Gaussian; a power of the
+    likelihood ratio is a mixture of hinges, α(α − 1)∫(u^{α−2} + u^{−α−1})g(u)du over u > 1, taken here over
+    x = log(1 + (u − 1)/part).
+    """
+    top = order * mu**2 + _END * mu
+    x = np.linspace(0.0, top, math.ceil(_POINTS * top / mu) + 1)
+    upper = log_ndtr(0.5 * mu - x / mu)
+    log_delta = upper + np.log(-np.expm1(np.minimum(x + log_ndtr(-0.5 * mu - x / mu) - upper, -1e-300)))
+    log_u = np.where(
+        x < 30.0,
+        np.log1p(part * np.expm1(np.minimum(x, 30.0))),
+        np.logaddexp(math.log1p(-part), math.log(part) + x),
+    )
+    powers = np.logaddexp((order - 2.0) * log_u, -(order + 1.0) * log_u)
+    terms = powers + log_delta + x + 2.0 * math.log(part) + math.log(order * (order - 1.0) * x[1])
+    # The trapezoidal rule; the integrand ends in nothing.
+    terms[0] -= math.log(2.0)
+    return float(np.logaddexp(0.0, np.logaddexp.reduce(terms))) / (order - 1.0)
+
+
+def _recomputed(releases: list[_Release], delta: float, stated: float) -> float:
+    """ε of the listed releases: by privacy loss distributions, or by Rényi curves where something is secret."""
     try:
         import dp_accounting
         from dp_accounting.pld import PLDAccountant
-        from dp_accounting.rdp import RdpAccountant
+        from dp_accounting.rdp import RdpAccountant, rdp_privacy_accountant
     except ImportError as error:
         raise ImportError("the second opinion is dp-accounting's: pip install 'dpcd[cli]'") from error
 
     if not releases:
         return 0.0
-    events = [_event(release, dp_accounting) for release in releases]
-    if any(event is None for event in events):
+    if any(release.multiplier < _NO_NOISE for release in releases):
         return math.inf
-    likely = sum(_likely_epsilon(release) for release in releases)
+    likely = sum(release.likely_epsilon for release in releases)
     if likely > _BEYOND:
         return math.inf
-    if any(_batch(release) is not None for release in releases):
-        return _epsilon_of_batches(releases, events, delta, likely)
+    batches = any(release.part < 1.0 for release in releases)
+    candidates = any(release.selection is not None for release in releases)
+    poisson = any(release.rate < 1.0 for release in releases)
+    if batches and (candidates or poisson):
+        raise StatementError("there is no second opinion on other secrets beside batches of a fixed size")
+    if batches:
+        total = sum(release.times * release.renyi_curve for release in releases)
+        return float(rdp_privacy_accountant.compute_epsilon(_ORDERS, total, delta)[0])
     accountant: Any
-    if any(release.get("selection") for release in releases):
+    if candidates or poisson:
         # Candidates have small costs, whose best orders are high; its own orders are coarse up there.
-        accountant = RdpAccountant([1.0 + 1.08**k / 100.0 for k in range(180)])
+        accountant = RdpAccountant([1.0 + 1.08**k / 100.0 for k in range(180)] if candidates else None)
     else:
+        if any(release.law == "laplace" and release.times > _MOST_LAPLACE for release in releases):
+            raise StatementError(f"there is no second opinion on more than {_MOST_LAPLACE} Laplace releases")
         # Fine against the ε in question, and no finer: time and memory grow with it.
         interval = 1e-4 * max(min(max(stated, 0.01), 10.0), 0.02 * likely)
         accountant = PLDAccountant(value_discretization_interval=interval)
-    for event in events:
-        accountant.compose(event)
+    for release in releases:
+        accountant.compose(release.event(dp_accounting))
     return float(accountant.get_epsilon(delta))
 
 
-def _likely_epsilon(release: dict[str, Any]) -> float:
-    """Roughly what a release costs, 0 where that is harder to say: enough to tell what no budget admits."""
-    batch, sampling = _batch(release), release.get("sampling")
-    if release.get("selection") or (isinstance(sampling, dict) and sampling.get("kind") == "Poisson"):
-        return 0.0
-    multiplier, count = _number(release, "smallest_noise_multiplier"), _number(release, "count")
-    # Many releases on batches are close to Gaussian ones.
-    mu = math.sqrt(count) * (1.0 / max(multiplier, 1e-100) if batch is None else batch.deviation)
-    return 0.5 * mu * mu + 5.0 * mu
-
-
-class _Batch(NamedTuple):
-    """A Gaussian release on a batch of a fixed size: the part of the records that it holds, and its noise."""
-
-    part: float
-    multiplier: float
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the privacy loss, roughly."""
-        return self.part * math.sqrt(math.expm1(self.multiplier**-2))
-
-    @property
-    def largest_loss(self) -> float:
-        """Beyond which there is nothing to speak of."""
-        return math.log1p(self.part * math.expm1(_END / self.multiplier + 0.5 / self.multiplier**2))
-
-    def delta(self, epsilon: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """The privacy profile of Balle, Barthe & Gaboardi (2018) for ε ≥ 0, which `dp_accounting` does not know.
-
-        The Rényi bound that it knows for such batches asks for twice the noise.
-        """
-        from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
-
-        whole = GaussianPrivacyLoss(self.multiplier)
-        return self.part * np.asarray(whole.get_delta_for_epsilon(np.log1p(np.expm1(epsilon) / self.part)))
-
-    def distribution(self, interval: float) -> Any:
-        """Privacy loss distribution with that profile, and with what exchanging the neighbours makes of it below 0."""
-        from dp_accounting.pld import pld_pmf, privacy_loss_distribution
-
-        count = math.ceil(self.largest_loss / interval)
-        epsilon = interval * np.arange(count + 1)
-        above = self.delta(epsilon)
-        below = np.exp(-epsilon) * above - np.expm1(-epsilon)
-        deltas = np.concatenate([below[:0:-1], above])
-        mass = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -count, count, deltas)
-        return privacy_loss_distribution.PrivacyLossDistribution(mass)
-
-
-def _batch(release: dict[str, Any]) -> _Batch | None:
-    """The batch that a release is about; None where it is about all records, or as good as that."""
-    sampling, multiplier = release.get("sampling"), _number(release, "smallest_noise_multiplier")
-    if not isinstance(sampling, dict) or sampling.get("kind") != "FixedSize" or release.get("law") != "gaussian":
-        return None
-    size, records = _number(sampling, "size"), _number(sampling, "n_records")
-    if not 1.0 <= size <= records < math.inf:
-        raise StatementError("a batch does not hold between 1 and all records")
-    return _Batch(size / records, multiplier) if size < records and multiplier >= _LEAST_NOISE else None
-
-
-def _epsilon_of_batches(releases: list[dict[str, Any]], events: list[Any], delta: float, likely: float) -> float:
-    """ε where some releases are on batches of a fixed size: all distributions on one grid, composed."""
-    from dp_accounting import LaplaceDpEvent
-    from dp_accounting.pld import privacy_loss_distribution as distributions
-
-    if any(release.get("selection") for release in releases):
-        raise StatementError("there is no second opinion on candidates beside releases on batches")
-    batches = [_batch(release) for release in releases]
-    there = [batch for batch in batches if batch is not None]
-    fine = min(_FINE * batch.deviation for batch in there)
-    interval = max(fine, max(likely, *(batch.largest_loss for batch in there)) / _MOST_POINTS)
-    total = distributions.identity(value_discretization_interval=interval)
-    for batch, event in zip(batches, events, strict=True):
-        one = event.event
-        if batch is not None:
-            distribution = batch.distribution(interval)
-        else:
-            # Any other sampling does not count: that costs more, not less.
-            one = getattr(one, "event", one)
-            make = distributions.from_gaussian_mechanism
-            if isinstance(one, LaplaceDpEvent):
-                make = distributions.from_laplace_mechanism
-            distribution = make(one.noise_multiplier, value_discretization_interval=interval)
-        total = total.compose(distribution.self_compose(event.count))
-    return float(total.get_epsilon_for_delta(delta))
-
-
-def _event(release: dict[str, Any], dp_accounting: Any) -> Any:
-    """What dp_accounting calls a release; None if it has no noise. Different noise in one line: the least counts."""
-    multiplier, count = _number(release, "smallest_noise_multiplier"), _number(release, "count")
-    if count != int(count) or count < 1:
-        raise StatementError("count is not a whole number of at least 1")
-    if multiplier == 0.0:
-        return None
-    law, sampling, selection = release.get("law"), release.get("sampling"), release.get("selection")
-    if law == "laplace":
-        one = dp_accounting.LaplaceDpEvent(multiplier)
-    elif law == "gaussian":
-        plain = sampling is None and selection is None
-        one = dp_accounting.GaussianDpEvent(_effective(release, multiplier, count) if plain else multiplier)
-    elif law == "gumbel":
-        # A choice of bounded range 2/z counts as the Gaussian that dominates it, with μ/2 = Φ⁻¹(1/(1 + e^{−1/z})).
-        from scipy.stats import logistic, norm
-
-        one = dp_accounting.GaussianDpEvent(0.5 / float(norm.isf(logistic.sf(1.0 / multiplier))))
-    elif law == "objective perturbation":
-        raise StatementError(
-            "dp_accounting knows no objective perturbation: there is no second opinion on this statement"
-        )
-    else:
-        raise StatementError("law is neither gaussian, laplace nor gumbel")
-    if sampling is not None:
-        if not isinstance(sampling, dict):
-            raise StatementError("sampling is not an object")
-        if sampling.get("kind") == "Poisson":
-            one = dp_accounting.PoissonSampledDpEvent(_number(sampling, "rate"), one)
-        elif sampling.get("kind") != "FixedSize":  # what that saves is `_Batch`'s to say
-            raise StatementError("sampling is of an unknown kind")
-    if selection is not None:
-        if not isinstance(selection, dict):
-            raise StatementError("selection is not an object")
-        mean, shape = _number(selection, "mean"), _number(selection, "shape")
-        if not 1.0 <= mean <= 1e9 or shape not in (0.0, 1.0, math.inf) or sampling is not None:
-            raise StatementError("selection does not give a mean and a shape, or is one of candidates with batches")
-        one = dp_accounting.dp_event.RepeatAndSelectDpEvent(one, mean, shape)
-    return dp_accounting.SelfComposedDpEvent(one, int(count))
-
-
-def _effective(release: dict[str, Any], smallest: float, count: float) -> float:
-    """One noise multiplier for all releases of a line.
+def _effective(fields: dict[str, Any], smallest: float, count: float) -> float:
+    """One noise multiplier for all Gaussian releases of a line.
 
     Where coordinates have noise of their own a line gives the range and Σ 1/z². The sum is believed only as far as the
-    range allows: it cannot be below count/z_max².
+    range allows: one of them has the least noise, and none more than the most.
     """
-    largest = _number(release, "largest_noise_multiplier")
-    if largest <= smallest * (1.0 + 1e-9):
+    largest = _number(fields, "largest_noise_multiplier")
+    if largest <= smallest * (1.0 + 1e-9) or smallest < _NO_NOISE:
         return smallest
-    total = max(_number(release, "mu_squared"), count / largest**2)
+    total = max(_number(fields, "mu_squared"), smallest**-2 + (count - 1.0) * (1.0 / largest) ** 2)
     return max(smallest, math.sqrt(count / total))

@@ -28,10 +28,11 @@ the factor e^{−t²/2σ²} ≤ 1 drops out; 3e^{−2π²σ²} < 0.3/σ². The t
 **Corollary.** Let K releases add discrete Gaussian noise of scales σ_k to integers, and let the same releases with
 continuous noise be (ε, δ)-private. Adding a rounded Gaussian to an integer is rounding after adding a Gaussian, that
 is post-processing, so the lemma's r inherits (ε, δ). Write P for the transcript's law with discrete noise, R with
-rounded, on neighbours D, D', H = Σ η_k, and G, G' for the transcripts whose noise under D, D' stays within 64σ. Then
+rounded, on neighbours D, D', and H = Σ η_k. On either data set, whatever batches are drawn, P ≤ e^H R and R ≤ e^H P
+where all noise stays within 64σ, and elsewhere both have next to no mass. Hence
 
-    P_D(S) ≤ P_D(S ∩ G) + tail ≤ e^H R_D(S ∩ G) + tail ≤ e^H (e^ε R_D'(S ∩ G) + δ) + tail
-           ≤ e^H (e^ε (e^H P_D'(S ∩ G') + tail) + δ) + tail ≤ e^{ε + 2H} P_D'(S) + e^H δ + 3K e^{ε − 1999},
+    P_D(S) ≤ e^H R_D(S) + tail ≤ e^H (e^ε R_D'(S) + δ) + tail ≤ e^H (e^ε (e^H P_D'(S) + tail) + δ) + tail
+           ≤ e^{ε + 2H} P_D'(S) + e^H δ + 3K e^{ε − 1999},
 
 so the releases are (ε + 2H, e^H δ + tail)-private. σ ≥ 2³⁰ makes H about K·10⁻¹⁶; `PrivacyCost.discretization` carries
 it and `epsilon` adds it. For ε ≤ 1000, which is all that is admitted, the tail is below any δ a float can hold, and

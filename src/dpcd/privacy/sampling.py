@@ -205,8 +205,10 @@ def fixed_size_gaussian_curve(noise_multiplier: float, rate: float, orders: Inte
         P − u·Q = q·(A − t·((1 − u/t)R + (u/t)A')),    so    E_u(P‖Q) ≤ q·max(E_t(A‖R), E_t(A‖A')),
 
     as E_t is convex. Batches that hold x become those that hold x' if x' takes its place, and those that hold neither
-    if a record drawn from the others does: A against A', and A against R, are mixtures of outputs on batches that
-    differ in one record, whose E_t is at most the Gaussian's, E(r − t)₊. Hence E_u(P‖Q) ≤ g(u) = E(s − u)₊ for u ≥ 1.
+    if a record does that is drawn from those outside the batch (there are some: q < 1). So A against A', and A against
+    R, are mixtures of outputs on batches that differ in one record, whose E_t is at most the Gaussian's, E(r − t)₊.
+    Hence E_u(P‖Q) ≤ g(u) = E(s − u)₊ for u ≥ 1. Mechanisms must therefore bear a member of a batch being exchanged for
+    any other record of the table, not just for its own replacement.
     For u < 1, E_u(P‖Q) = 1 − u + u·E_{1/u}(Q‖P), where P and Q may change places. Every power is a mixture of hinges:
 
         E_Q(dP/dQ)^α − 1 = α(α − 1)∫₀^∞ u^{α−2}(E_u(P‖Q) − (1 − u)₊)du ≤ α(α − 1)∫₁^∞ (u^{α−2} + u^{−α−1})g(u)du,
@@ -233,7 +235,7 @@ def fixed_size_gaussian_curve(noise_multiplier: float, rate: float, orders: Inte
         log_density = -0.5 * y**2 - 0.5 * math.log(2.0 * math.pi)
         terms = grown + log_density + np.tile(np.log(0.5 * _PANEL * weights), len(panels))
         # Rounded up.
-        divergences.append(_log_1p_sum_exp(terms + 1e-9) / (order - 1))
+        divergences.append(_log_1p_sum_exp(terms + 1e-9) / (order - 1) * (1.0 + 1e-12))
     return np.array(divergences)
 
 

@@ -274,7 +274,8 @@ class DualSteps(_OnBatches):
     Privacy. Rows are divided by `largest_norm`, so that |x_i| ≤ 1. A step adds the lot's increments to the vector
     (α, v). Record i's own entry Δα_i is an integer in [−B, B], and its part Δα_i·x_i of v has norm at most B + √p, by
     the argument of `GradientSteps`. Replacing record i in a lot moves the two by at most 2B and 2(B + √p), together by
-    at most 2√2(B + √p) in l2 norm. All n + p entries get discrete Gaussian noise of z times that, whether or not a
+    at most 2√2(B + √p) in l2 norm. Exchanging it for record j of the table moves two entries of α by at most B each,
+    which is less: √6(B + √p). All n + p entries get discrete Gaussian noise of z times that, whether or not a
     record was in the lot, and both noisy vectors count as released: a step depends on the past through them alone, so
     the lot is the only secret of a step and sampling amplifies it as usual.
     """

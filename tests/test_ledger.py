@@ -543,7 +543,8 @@ class TestEstimators:
     @pytest.mark.slow
     def test_workers_spend_from_it_too(self, data, settings):
         X, y = data
-        with pytest.warns(match="8 fits failed out of a total of 10"):
+        # Two that begin at the same time may both find room for one, and then run out of it half way.
+        with pytest.warns(match="[89] fits failed out of a total of 10"):
             cross_validate(DPRidge(**settings), X, y, cv=10, n_jobs=4)
         standing = self.assert_two_fits(settings)
         assert standing.n_charges >= 2

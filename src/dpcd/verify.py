@@ -1,7 +1,9 @@
 """An independent check of a privacy statement: its ε computed anew by another code base, Google's `dp_accounting`.
 
 Takes the statement's own list of releases (how many, with how much noise, on which batches) and nothing else: neither
-the costs that the statement gives nor this library's accounting are used to arrive at the second opinion.
+the costs that the statement gives nor this library's accounting are used to arrive at the second opinion. Batches of a
+fixed size are the exception: `dp_accounting` knows an older bound for them, so their Rényi curve is computed here, from
+the same theorem as the library's but in another form, and `dp_accounting` makes an ε of it.
 """
 
 from __future__ import annotations

@@ -191,6 +191,13 @@ def test_budget_is_used_up_and_divided_evenly(solver, parts):
     np.testing.assert_allclose(gradients, gradients[0], rtol=1e-4)
 
 
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 30.0])
+def test_any_budget_has_an_order_with_room_for_gradients_and_steps(epsilon, delta):
+    order = DPSVRG().renyi_order(4000, 4, epsilon, delta, 1)
+    assert PrivacyBudget(epsilon, delta, order).gaussian_room() > 0.0
+
+
 def test_default_settings_follow_public_numbers_only():
     _, curator = solve(DPSVRG())
     gradient, steps = curator.tape[0][0], curator.tape[1][0]

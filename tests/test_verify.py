@@ -69,10 +69,16 @@ def test_the_cost_of_batches_is_computed_by_another_integral(size, count, epsilo
     assert honest.verified, str(honest)
     # Our own curve is a chord between some whole orders, which tells most where the best order is small.
     assert honest.recomputed_epsilon > (0.9 if epsilon < 10.0 else 0.6) * epsilon
-    fields["releases"][0]["sampling"]["n_records"] = max(size + 1, 10_000 // 4)
-    assert not verify(json.dumps(fields)).verified or size == 9999 or epsilon > 10.0
     fields["releases"][0]["sampling"]["n_records"] = 40_000
     assert verify(json.dumps(fields)).recomputed_epsilon < 0.97 * honest.recomputed_epsilon
+
+
+@pytest.mark.parametrize("size", [1, 10, 100, 2000])
+@pytest.mark.parametrize("epsilon", [0.1, 3.0])
+def test_batches_that_were_larger_are_found_out(size, epsilon):
+    fields = on_batches(size, epsilon=epsilon)
+    fields["releases"][0]["sampling"]["size"] = 4 * size
+    assert not verify(json.dumps(fields)).verified
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ class _Release(NamedTuple):
 def _batch_divergence(part: float, mu: float, order: float) -> float:
     """Rényi divergence of a Gaussian release on a batch of a fixed size, from its privacy profile.
 
-    dp_accounting knows an older bound for such batches, which asks for twice the noise. The profile of Balle, Barthe &
+    dp_accounting knows an older bound for such batches, with up to twice the noise. The profile of Balle, Barthe &
     Gaboardi (2018) is g(u) = part·δ(1 + (u − 1)/part) for u = e^ε ≥ 1, with δ that of the Gaussian; a power of the
     likelihood ratio is a mixture of hinges, α(α − 1)∫(u^{α−2} + u^{−α−1})g(u)du over u > 1, taken here over
     x = log(1 + (u − 1)/part).

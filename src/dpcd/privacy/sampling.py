@@ -182,8 +182,8 @@ def poisson_gaussian_curve(noise_multiplier: float, rate: float, orders: Integer
     return np.array(divergences)
 
 
-# Panels of the integral below, each with so many nodes: exact to rounding, as widths of 1 and z/α are what it varies on
-# where it counts. So far beyond the top of the integrand nothing is left of it.
+# Panels of the integral below, each with so many nodes: where it counts, the integrand has the width of a standard
+# normal density, and the sum is exact to rounding. So far beyond its top nothing is left of it.
 _PANEL, _NODES, _BEYOND_TOP = 0.5, 20, 12.0
 # With less noise than this sampling saves little, and the integral is long.
 _LEAST_NOISE = 0.1

@@ -10,7 +10,7 @@ import numpy as np
 from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator, PrivacyBudget
-from dpcd.privacy.accounting import PrivacyCost
+from dpcd.privacy.accounting import ORDERS, PrivacyCost
 from dpcd.privacy.joint import JointGradient, View
 from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
 from dpcd.privacy.stochastic import VarianceReducedSteps
@@ -23,8 +23,6 @@ _WORTHWHILE = 6.0
 # The noise of a step is a part of the way gone since the snapshot, and after too many steps it would feed on itself.
 _NOISE_OF_STEPS = 10.0
 _LARGEST_DEFAULT_STEPS = 100
-# What a budget of one Rényi order has room for, as a part of what an exact one has.
-_AT_ANY_ORDER = 0.85
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,9 @@ class DPSVRG:
         """The best order for all gradients and steps together."""
         room = PrivacyBudget(epsilon, delta).gaussian_room()
         releases = n_problems * self.n_loops * self.steps(n_records, room / n_problems)
-        gradients = PrivacyCost(_AT_ANY_ORDER * self.snapshot_share * room)
+        # A budget of one order has room for less than an exact one.
+        most = max(PrivacyBudget(epsilon, delta, order).gaussian_room() for order in ORDERS.tolist())
+        gradients = PrivacyCost(self.snapshot_share * most)
         return planned_order(self.batches(n_records), epsilon, delta, releases, n_columns, gradients)
 
     def worthwhile(self, n_records: int, n_columns: int, mu_squared: float) -> bool:

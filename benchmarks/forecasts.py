@@ -79,13 +79,12 @@ def cases(table: Table, epsilons=(0.1, 0.3, 1.0, 3.0), declarations=(False, True
     """Measure and forecast on one table."""
     sample = family(table.name, table.n, table.p, table.loss, table.seed)
     X, y, loss, penalty = sample.X, sample.y, sample.loss, sample.penalty
-    constant, design = 0.0, X
+    constant = 0.0
     if table.intercept:
         positive = np.mean(y > 0.0)
         constant = float(np.mean(y)) if isinstance(loss, Squared) else math.log(positive / (1.0 - positive))
-        design = np.column_stack([X - X.mean(axis=0), np.ones(len(y))])
     worst = objective(X, y, loss, penalty, np.zeros(table.p), constant)
-    best = objective(design, y, loss, penalty, newton_optimum(design, y, loss, penalty))
+    best = objective(X, y, loss, penalty, *newton_optimum(X, y, loss, penalty, table.intercept))
     kind = DPRidge if isinstance(loss, Squared) else DPLogisticRegression
     for epsilon, declared in itertools.product(epsilons, declarations):
         model = kind(

@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from dpcd import cli
 from dpcd.experiments import compare, methods, methods_report, runs
-from dpcd.experiments.compare import QUICK, Effort, FromFile, Row, Simulated, Unit
+from dpcd.experiments.compare import QUICK, Effort, FromFile, Row, Simulated, Unit, fit
 from dpcd.experiments.methods import METHODS, Method, Setting
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import L1, L2
-from dpcd.solvers import DPCD
+from dpcd.solvers import DPCD, DPBlockCD
 from test_experiments import _Inline
 
 SMALL = Simulated("correlated", 1000, 3, Squared())
@@ -125,20 +125,27 @@ class TestUserTables:
 
     def test_text_becomes_columns_and_the_loss_follows_the_target(self, path):
         X, y, loss = FromFile(path, "price").read()
-        # x, three colours, the two values of sold, and ones
-        assert X.shape == (300, 7)
-        np.testing.assert_allclose(X[:, :-1].mean(axis=0), 0.0, atol=1e-12)
-        np.testing.assert_allclose(X[:, :-1].std(axis=0), 1.0)
-        assert np.all(X[:, -1] == 1.0)
+        # x, three colours, and the two values of sold
+        assert X.shape == (300, 6)
+        np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(X.std(axis=0), 1.0)
         assert loss == Squared()
         assert abs(y.mean()) < 1e-12
         X, y, loss = FromFile(path, "sold", standardize=False).read()
         assert isinstance(loss, Logistic)
         assert set(y) == {-1.0, 1.0}
-        assert set(X[:, -2]) == {0.0, 1.0}
+        assert set(X[:, -1]) == {0.0, 1.0}
         instance = FromFile(path, "price", penalty="l1", alpha=0.05).load()
         assert instance.penalty == L1(0.05)
         assert instance.best < 0.1 * instance.objective(np.zeros(7))
+
+    def test_the_intercept_is_fitted_without_a_penalty(self, path):
+        instance = FromFile(path, "price", alpha=10.0, standardize=False).load()
+        np.testing.assert_array_equal(instance.X[:, -1], 1.0)
+        assert instance.features.shape == (300, 6)
+        constant = np.append(np.zeros(6), instance.y.mean())
+        assert instance.best <= instance.objective(constant) < 0.1 * instance.objective(np.zeros(7))
+        assert fit(instance, Setting(DPBlockCD(), math.inf), 0) == pytest.approx(instance.best, rel=1e-6)
 
     def test_other_contents_or_use_are_other_problems(self, path):
         first = FromFile(path, "price").key

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ def mechanisms(shown=None, z=3.0):
         MomentMatrix(shown, z, radius=2.0),
         MomentMatrix(shown, z, radius=2.0, weighted=True),
         GradientSizes(shown, z, per_octave=3, smallest=-5, largest=7),
+        GradientSizes(shown, z, per_octave=3, smallest=-5, largest=7, of_rows=True),
     ]
 
 
@@ -170,6 +172,7 @@ def test_neighbours_move_what_is_released_by_no_more_than_the_noise_covers(table
         MomentMatrix(shown, 2.0, radius=reach),
         MomentMatrix(shown, 2.0, radius=reach, weighted=True),
         GradientSizes(shown, 2.0),
+        GradientSizes(shown, 2.0, of_rows=True),
         JointGradient(shown._replace(even_handed=True), 2.0, clip=reach),
         GradientSizes(shown._replace(even_handed=True), 2.0),
     ):
@@ -204,7 +207,7 @@ def test_floating_point_lengthens_no_row_beyond_what_is_counted(row, size, small
 @pytest.mark.parametrize("mechanism", mechanisms(view(np.ones(3), np.zeros(3))), ids=name)
 def test_a_pair_comes_close_to_the_bound(mechanism):
     """Opposite gradients, orthogonal rows, different buckets: the sensitivity is not overstated either."""
-    records = ([1e3, 0.0, 0.0, 5.0], [0.0, -1e5, 0.0, 1e-6])
+    records = ([10.0, 0.0, 0.0, 5.0], [0.0, -100.0, 0.0, 1e-3])
     if isinstance(mechanism, JointGradient):
         records = ([1e3, 2e3, 0.0, 5.0], [1e3, 2e3, 0.0, -5.0])
     table = np.ones((6, 4))
@@ -233,16 +236,18 @@ def test_sums_equal_their_twins(loss, transform, even_handed, rng):
     X, y = dyadic(rng, 40)
     y = np.where(y > 0, 1.0, -1.0) if isinstance(loss, Logistic) else y
     shown = view(transform, loss=loss, even_handed=even_handed)
-    gradient, moments, hessian, sizes = mechanisms(shown)
+    gradient, moments, hessian, sizes, lengths = mechanisms(shown)
     with np.errstate(all="ignore"):
         expected = [
             twins.joint_gradient(X, y, loss, shown, 1.5, lattice_bound(gradient, 40)),
             twins.moment_matrix(X, y, loss, shown, 2.0, False, lattice_bound(moments, 40)),
             twins.moment_matrix(X, y, loss, shown, 2.0, True, lattice_bound(hessian, 40)),
             twins.gradient_sizes(X, y, loss, shown, 3, -5, 7),
+            twins.gradient_sizes(X, y, loss, shown, 3, -5, 7, of_rows=True),
         ]
-    ours = [integers(mechanism, X, y)[0] for mechanism in (gradient, moments, hessian, sizes)]
+    ours = [integers(mechanism, X, y)[0] for mechanism in (gradient, moments, hessian, sizes, lengths)]
     ours[3] /= lattice_bound(sizes, 40)
+    ours[4] /= lattice_bound(lengths, 40)
     assert np.array_equal(ours[1], expected[1])
     # Exponentials and difference quotients contract in the kernel and not in the twin.
     assert np.max(np.abs(ours[0] - expected[0])) <= (64 if isinstance(loss, Logistic) else 0)
@@ -250,6 +255,7 @@ def test_sums_equal_their_twins(loss, transform, even_handed, rng):
     if not isinstance(loss, Logistic):
         assert ours[3].tolist() == expected[3]
     assert ours[3].sum() == sum(expected[3]) > 20
+    assert ours[4].tolist() == expected[4]
 
 
 def test_matrix_products_of_integers_are_exact(rng):
@@ -380,6 +386,8 @@ def test_what_is_released_is_right_without_noise(rng):
     mechanism = GradientSizes(shown, 0.0, per_octave=4, smallest=-8, largest=2)
     edges = np.concatenate([[0.0], mechanism.edges[:-1], [np.inf]])
     assert np.array_equal(mechanism.run(data, Recorder()), np.histogram(np.abs(slopes) * norms, edges)[0])
+    lengths = replace(mechanism, of_rows=True)
+    assert np.array_equal(lengths.run(data, Recorder()), np.histogram(norms, edges)[0])
 
 
 def test_even_handed_clips_do_not_look_at_labels(rng):

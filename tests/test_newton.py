@@ -1,4 +1,4 @@
-"""Solvers on whole records: proximal Newton, one-block DP-CD, and the choice between them."""
+"""Solvers on whole records: proximal Newton and one-block DP-CD."""
 
 import math
 from dataclasses import replace
@@ -7,35 +7,22 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dpcd import DPLasso, DPLogisticRegression
+from dpcd import DPLogisticRegression
 from dpcd.experiments.families import family
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.nonprivate import newton_optimum, objective, optimum
-from dpcd.penalties import L1, L2, Box, ElasticNet, WeightedL1, Zero, non_negative
+from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
-from dpcd.solvers.auto import choose
 from dpcd.solvers.joint import Moments, Scaled, Sizes, shrunk
 from dpcd.solvers.newton import _Model
 from dpcd.solvers.quadratic import Quadratic
+from fitting import lost, solve, spent_share
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
 
 SOLVERS = [DPNewton(), DPBlockCD()]
-
-
-def solve(solver, X, y, loss, penalty, epsilon=1.0, seed=0, parts=1, smoothness=None):
-    """With M_j known."""
-    budget = PrivacyBudget(epsilon, 1.0 / len(y) ** 2)
-    curator = RecordingCurator(Columns.copy_of(X, y), budget, SeededNoise(np.random.default_rng([seed, 1])))
-    known = loss.curvature * np.mean(X**2, axis=0) if smoothness is None else smoothness
-    problem = Problem(loss, penalty, known, X.shape[1])
-    return solver.solve(curator, problem, parts, np.random.default_rng(0)), curator
-
-
-def spent_share(curator):
-    return curator.spent.mu_squared / curator.budget.gaussian_room()
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=name)
@@ -265,7 +252,7 @@ class TestTheModel:
         )
         problem = Problem(loss, Zero(), 0.25 * np.mean(X**2, axis=0), 3)
         moments = Moments(np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), noise, 3.0)
-        return _Model(Scaled.of(curator, problem, 1), moments)
+        return _Model(Scaled.of(curator, problem, 1), moments, np.zeros(3))
 
     @pytest.mark.parametrize(("seen", "factor"), [(0.7, 0.7), (2.0, 2.0), (0.01, 0.5), (-1.0, 0.5), (9.0, 4.0)])
     def test_secants_correct_the_curvature_along_a_step_and_nowhere_else(self, seen, factor, rng):
@@ -299,14 +286,6 @@ class TestTheModel:
         model.variances = [0.2, 0.2]
         model._correct()
         np.testing.assert_array_equal(model.hessian, before)
-
-
-def lost(solver, sample, epsilon, seeds):
-    """(F − F*)/(F(0) − F*) of some runs."""
-    problem = sample.X, sample.y, sample.loss, sample.penalty
-    best, zero = (objective(*problem, w) for w in (newton_optimum(*problem), np.zeros(sample.X.shape[1])))
-    values = [objective(*problem, solve(solver, *problem, epsilon, seed)[0].weights) for seed in seeds]
-    return (np.array(values) - best) / (zero - best)
 
 
 def test_rare_flags_count_although_their_rows_are_shortened_in_the_moments():
@@ -414,7 +393,7 @@ def test_steps_that_end_early_are_made_up_for():
     """With little budget for each column there are few steps, and what they find is not left as short as it is."""
     sample = family("correlated", 30_000, 100, Squared())
     problem = sample.X, sample.y, sample.loss, sample.penalty
-    best = newton_optimum(*problem)
+    best, _ = newton_optimum(*problem)
     for seed in range(3):
         weights = solve(DPBlockCD(), *problem, 0.1, seed)[0].weights
         scale = (weights @ sample.X.T @ (sample.X @ best)) / np.sum((sample.X @ weights) ** 2)
@@ -426,85 +405,6 @@ def test_without_signal_the_zero_model_is_nearly_all_that_is_left(rng):
     for solver in SOLVERS:
         lengths = [np.linalg.norm(solve(solver, X, y, Squared(), Zero(), 1.0, seed)[0].weights) for seed in range(4)]
         assert np.mean(lengths) < 0.05
-
-
-class TestTheChoice:
-    def test_boundaries(self):
-        # p³/(nμ) at 3 and 8, and just above.
-        assert isinstance(choose(72_000, 60, 1.0, L2(0.1), Squared()).solver, DPNewton)
-        assert isinstance(choose(71_999, 60, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
-        for loss in (Logistic(), Huber()):
-            assert isinstance(choose(27_000, 60, 1.0, L2(0.1), loss).solver, DPNewton)
-            assert isinstance(choose(26_999, 60, 1.0, L2(0.1), loss).solver, DPBlockCD)
-            # nμ at and just below 430, where that matters.
-            assert isinstance(choose(430, 3, 1.0, L2(0.1), loss).solver, DPNewton)
-            assert isinstance(choose(429, 3, 1.0, L2(0.1), loss).solver, DPBlockCD)
-        assert isinstance(choose(50, 3, 1.0, L2(0.1), Squared()).solver, DPNewton)
-        # nμ at and just below 30 for each of at least 20 columns.
-        assert isinstance(choose(3000, 100, 1.0, L1(0.1), Squared()).solver, DPBlockCD)
-        assert isinstance(choose(2999, 100, 1.0, L1(0.1), Squared()).solver, Screened)
-        assert isinstance(choose(300, 20, 1.0, L1(0.1), Squared()).solver, Screened)
-        assert isinstance(choose(300, 19, 1.0, L1(0.1), Squared()).solver, DPBlockCD)
-        assert isinstance(choose(10, 1000, math.inf, L1(0.1), Squared()).solver, DPNewton)
-        assert isinstance(choose(10, 5, 0.0, L2(0.1), Squared()).solver, DPBlockCD)
-
-    def test_only_penalties_that_make_zeros_screen(self):
-        sparse = [L1(0.1), WeightedL1(0.1, np.ones(100)), ElasticNet(0.1, 0.5)]
-        dense = [Zero(), L2(0.1), ElasticNet(0.1, 0.0), Box(-1.0, 1.0), non_negative()]
-        for penalties, screened in ((sparse, True), (dense, False)):
-            for penalty in penalties:
-                assert isinstance(choose(500, 100, 0.5, penalty, Squared()).solver, Screened) == screened
-
-    @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
-    @pytest.mark.parametrize("penalty", [L1(0.1), L2(0.1)], ids=name)
-    def test_more_records_or_budget_never_lead_back(self, penalty, loss):
-        rank = {Screened: 0, DPBlockCD: 1, DPNewton: 2}
-        sizes, budgets = np.geomspace(10, 1e8, 60).astype(int), np.geomspace(1e-4, 1e5, 60)
-        for p in (1, 10, 200):
-            by_records = [rank[type(choose(int(n), p, 0.3, penalty, loss).solver)] for n in sizes]
-            by_budget = [rank[type(choose(5000, p, mu, penalty, loss).solver)] for mu in budgets]
-            for ranks in (by_records, by_budget):
-                assert ranks == sorted(ranks)
-                assert ranks[-1] == 2
-            by_columns = [rank[type(choose(5000, q, 0.3, penalty, loss).solver)] for q in range(1, 2000, 13)]
-            assert by_columns == sorted(by_columns, reverse=True)
-
-    @pytest.mark.parametrize(
-        ("n", "p", "penalty", "words"),
-        [
-            (20_000, 4, L2(0.01), ["proximal Newton, because p³/(nμ)"]),
-            (2000, 20, L2(0.01), ["one-block DP-CD, because p³/(nμ)"]),
-            (4000, 300, L1(0.05), ["screening first", "one-block DP-CD, because|proximal Newton, because"]),
-        ],
-    )
-    def test_notes_say_what_was_chosen_and_why(self, n, p, penalty, words, rng):
-        X = rng.normal(size=(n, p))
-        y = 3.0 * X[:, 0] + rng.normal(size=n)
-        solution, curator = solve(Auto(), X, y, Squared(), penalty)
-        assert len(solution.notes) == len(words)
-        for note, expected in zip(solution.notes, words, strict=True):
-            assert any(note.startswith(start) for start in expected.split("|"))
-        assert 0.98 <= spent_share(curator) <= 1.0
-        if len(words) == 2:
-            assert 1 <= np.count_nonzero(solution.weights) < 10
-            assert solution.weights[0] != 0.0
-
-    def test_it_does_as_the_solver_it_chooses(self):
-        sample = family("correlated", 5000, 4, Squared())
-        problem = sample.X, sample.y, sample.loss, sample.penalty
-        ours, theirs = (solve(solver, *problem)[0].weights for solver in (Auto(), DPNewton()))
-        np.testing.assert_array_equal(ours, theirs)
-
-    def test_estimators_use_it(self, rng):
-        X = rng.normal(size=(3000, 3))
-        y = X @ [1.0, 0.0, -1.0] + rng.normal(size=3000)
-        for model, target in (
-            (DPLasso(alpha=0.01, solver=Auto(), random_state=0), y),
-            (DPLogisticRegression(solver=Auto(), random_state=0), y > 0),
-        ):
-            fitted = model.fit(X, target)
-            assert 0.9 < fitted.privacy_.spent_epsilon <= 1.0
-            assert fitted.coef_.ravel()[0] > 0.3
 
 
 class TestTheQuadratic:
@@ -600,7 +500,7 @@ class TestSizes:
 
     def test_rare_classes_are_learnt(self):
         sample = family("rare-class", 50_000, 6, Logistic())
-        truth = objective(*sample[1:], newton_optimum(*sample[1:]))
+        truth = objective(*sample[1:], *newton_optimum(*sample[1:]))
         zero = objective(*sample[1:], np.zeros(6))
         model = DPLogisticRegression(epsilon=3.0, fit_intercept=False, random_state=0, classes=[-1, 1])
         model.fit(sample.X, sample.y)

@@ -32,15 +32,17 @@ def test_too_few_passes_are_an_error(rng):
         optimum(X, X[:, 0] - X[:, 1], Squared(), Zero(), max_passes=40)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("penalty", [L1(0.05), L2(1e-3)], ids=["l1", "l2"])
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Huber(0.5), SmoothedHinge(0.5)], ids=name)
-def test_newton_finds_the_same_minimum(loss, penalty, rng):
+def test_newton_finds_the_same_minimum(loss, penalty, intercept, rng):
     X, y = simulate(loss, 500, 6, rng)
     X[:, 5] = X[:, 0]
-    slow, _ = optimum(X, y, loss, penalty, tol=1e-9, max_passes=1_000_000)
-    fast = newton_optimum(X, y, loss, penalty)
-    least = objective(X, y, loss, penalty, slow)
-    assert objective(X, y, loss, penalty, fast) == pytest.approx(least, rel=1e-8)
+    X[:, 0] += 2.0
+    least = objective(X, y, loss, penalty, *optimum(X, y, loss, penalty, intercept, tol=1e-9, max_passes=1_000_000))
+    found, constant = newton_optimum(X, y, loss, penalty, intercept)
+    assert objective(X, y, loss, penalty, found, constant) == pytest.approx(least, rel=1e-8)
+    assert (constant != 0.0) == intercept
 
 
 def test_newton_says_when_it_has_not_converged(rng):

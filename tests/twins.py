@@ -108,11 +108,12 @@ def moment_matrix(X, y, loss, view, radius, weighted, bound):
     return totals
 
 
-def gradient_sizes(X, y, loss, view, per_octave, smallest, largest):
-    """How many reach·norm lie between the buckets' ends, by comparing with each of them."""
+def gradient_sizes(X, y, loss, view, per_octave, smallest, largest, of_rows=False):
+    """How many reach·norm, or norms alone, lie between the buckets' ends, by comparing with each of them."""
     edges = [2.0 ** (smallest + k / per_octave) for k in range(1, per_octave * (largest - smallest))]
     counts = [0] * (len(edges) + 1)
     for _, norm, _, reach, _ in _views(X, y, loss, view):
-        if reach * norm > 0.0:
-            counts[sum(reach * norm >= edge for edge in edges)] += 1
+        size = norm if of_rows else reach * norm
+        if size > 0.0:
+            counts[sum(size >= edge for edge in edges)] += 1
     return counts

@@ -39,6 +39,8 @@ from dpcd.validation import (
     validated_table,
 )
 
+NO_UPDATE = "the budget bought no update: all coefficients are zero"
+
 _SHARED_DOC = (
     BUDGET_DOC
     + """    {TARGET}
@@ -244,7 +246,7 @@ class _PrivateLinearModel(BaseEstimator):
             count, names = len(self.unseen_features_), listed_names(self, self.unseen_features_)
             notes.append(f"{count} of {self.n_features_in_} features stay out, coefficient 0: {names}")
         if not self.n_iter_:
-            notes.append("the budget bought no update: this is the zero model")
+            notes.append(NO_UPDATE)
         return tuple(notes)
 
     def _taken_as_public(self, n_records, n_features, declared, account) -> tuple[str, ...]:

@@ -55,11 +55,25 @@ def optimum(
     RuntimeError
         If `max_passes` are not enough.
     """
-    features = np.asfortranarray(X, dtype=float)
+    features = np.asarray(X, dtype=float)
     n_records, n_features = features.shape
     if fit_intercept:
-        features = np.column_stack([features, np.ones(n_records)]).copy(order="F")
-    y = np.asarray(y, dtype=float)
+        features = np.column_stack([features, np.ones(n_records)])
+    weights = _descended(features, np.asarray(y, dtype=float), loss, penalty, n_features, tol, max_passes)
+    return weights[:n_features], float(weights[n_features]) if fit_intercept else 0.0
+
+
+def _descended(
+    features: NDArray[np.float64],
+    y: NDArray[np.float64],
+    loss: Loss,
+    penalty: Penalty,
+    n_penalized: int,
+    tol: float,
+    max_passes: int,
+) -> NDArray[np.float64]:
+    """Weights of the minimum; the penalty is for the first `n_penalized` of them."""
+    features, n_records = np.asfortranarray(features), len(features)
     moments = np.einsum("ij,ij->j", features, features) / n_records
     active = np.flatnonzero(moments)
     steps = np.divide(1.0, loss.curvature * moments, out=np.zeros_like(moments), where=moments > 0)
@@ -70,18 +84,24 @@ def optimum(
     order = np.tile(active, passes)
     for _ in range(0, max_passes, passes):
         before = weights.copy()
-        arguments: tuple[Any, ...] = (features, y, loss, penalty, Unclipped(), order, n_features)
+        arguments: tuple[Any, ...] = (features, y, loss, penalty, Unclipped(), order, n_penalized)
         kernel(*arguments, ones, ones / n_records, steps, np.zeros(len(order)), weights)
         moved = np.max(np.abs(weights - before) * scale, initial=0.0)
         if moved <= tol * max(1.0, np.max(np.abs(weights) * scale, initial=0.0)):
-            return weights[:n_features], float(weights[n_features]) if fit_intercept else 0.0
+            return weights
     raise RuntimeError(f"coordinate descent has not converged in {max_passes} passes: raise max_passes or tol")
 
 
 def newton_optimum(
-    X: ArrayLike, y: ArrayLike, loss: Loss, penalty: Penalty, tol: float = 1e-9, max_steps: int = 50
-) -> NDArray[np.float64]:
-    """Coefficients of the minimum without an intercept, by proximal Newton steps: fast for many more rows than columns.
+    X: ArrayLike,
+    y: ArrayLike,
+    loss: Loss,
+    penalty: Penalty,
+    fit_intercept: bool = False,
+    tol: float = 1e-9,
+    max_steps: int = 50,
+) -> tuple[NDArray[np.float64], float]:
+    """Coefficients and intercept of the minimum, by proximal Newton steps: fast for many more rows than columns.
 
     Each step minimises a quadratic model of the loss plus the penalty. The model is a least-squares problem, and a QR
     decomposition shrinks it to as many rows as there are columns, on which `optimum` is cheap however ill-conditioned.
@@ -92,30 +112,35 @@ def newton_optimum(
         If the objective still falls by more than `tol` of its value in the last of `max_steps`.
     """
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
-    slopes = compiled(_slopes, type(loss))
-    weights = np.zeros(X.shape[1])
-    best = objective(X, y, loss, penalty, weights)
+    slopes, n_features = compiled(_slopes, type(loss)), X.shape[1]
+    columns = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
+
+    def model(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+        return weights[:n_features], float(weights[n_features]) if fit_intercept else 0.0
+
+    weights = np.zeros(columns.shape[1])
+    best = objective(X, y, loss, penalty, *model(weights))
     for _ in range(max_steps):
-        predictor = X @ weights
+        predictor = columns @ weights
         gradient = slopes(loss, y, predictor)
         # The curvature decides how fast this converges, not where to: a difference quotient will do. The floor keeps
         # records on which the loss is flat from vanishing.
         quotient = (slopes(loss, y, predictor + 1e-4) - slopes(loss, y, predictor - 1e-4)) / 2e-4
         curvature = np.maximum(quotient, 1e-4 * loss.curvature)
         root = np.sqrt(curvature)
-        triangle, rest = _triangle(root[:, None] * X, root * predictor - gradient / root)
-        target, _ = optimum(triangle, rest, Squared(), penalty, tol=1e-10, max_passes=1_000_000)
+        triangle, rest = _triangle(root[:, None] * columns, root * predictor - gradient / root)
+        target = _descended(triangle, rest, Squared(), penalty, n_features, tol=1e-10, max_passes=1_000_000)
         before, share = best, 1.0
         while share > 1e-6:
             candidate = weights + share * (target - weights)
             with np.errstate(over="ignore"):
-                value = objective(X, y, loss, penalty, candidate)
+                value = objective(X, y, loss, penalty, *model(candidate))
             if value <= best:
                 weights, best = candidate, value
                 break
             share /= 2.0
         if before - best <= tol * abs(best):
-            return weights
+            return model(weights)
     raise RuntimeError(f"Newton's method has not converged in {max_steps} steps: raise max_steps or tol")
 
 

@@ -21,7 +21,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpcd.estimators import _Parts, _PrivateLinearModel, opened_account
+from dpcd.estimators import NO_UPDATE, _Parts, _PrivateLinearModel, opened_account
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.candidates import BestCandidate, Law, Measure, NumberOfRuns, gaussian_budget
 from dpcd.privacy.statement import library_version
@@ -194,7 +194,7 @@ class PrivateSearch(BaseEstimator):
                 f"matter more than that",
             )
         if not model.n_iter_:
-            notes = (*notes, "the budget bought no update: this is the zero model")
+            notes = (*notes, NO_UPDATE)
         self.privacy_ = PrivacyStatement(
             budget.epsilon,
             budget.delta,

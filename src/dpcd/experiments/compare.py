@@ -103,11 +103,12 @@ class Simulated(NamedTuple):
     def load(self) -> Instance:
         """Draw the table and find its optimum."""
         _, X, y, loss, penalty = family(self.family, self.n_records, self.n_features, self.loss)
-        return measured(X, y, loss, penalty, newton_optimum(X, y, loss, penalty))
+        weights, _ = newton_optimum(X, y, loss, penalty)
+        return measured(X, y, loss, penalty, weights)
 
 
 class FromFile(NamedTuple):
-    """A user's table, CSV or Parquet. Text becomes one column for each of its values; a column of ones is added.
+    """A user's table, CSV or Parquet, fitted with an intercept. Text becomes one column for each of its values.
 
     Parameters
     ----------
@@ -149,7 +150,9 @@ class FromFile(NamedTuple):
         X, y, loss = self.read()
         alpha = 1.0 / len(y) if self.alpha is None else self.alpha
         penalty = L1(alpha) if self.penalty == "l1" else L2(alpha)
-        return measured(X, y, loss, penalty, newton_optimum(X, y, loss, penalty))
+        weights, intercept = newton_optimum(X, y, loss, penalty, fit_intercept=True)
+        X = np.column_stack([X, np.ones(len(X))])
+        return measured(X, y, loss, penalty, np.append(weights, intercept), intercept=True)
 
     def read(self) -> tuple[Floats, Floats, Loss]:
         """Features, target and loss.
@@ -179,7 +182,6 @@ class FromFile(NamedTuple):
         if self.standardize:
             deviations = X.std(axis=0)
             X = (X - X.mean(axis=0)) / np.where(deviations > 0.0, deviations, 1.0)
-        X = np.column_stack([X, np.ones(len(X))])
         if self.loss == "logistic" or (self.loss is None and binary):
             return X, np.where(target == sorted(target.unique())[1], 1.0, -1.0), Logistic()
         try:
@@ -273,9 +275,9 @@ def fit(problem: Instance, setting: Setting, random_state: int) -> float:
     common: dict[str, Any] = {
         "epsilon": setting.epsilon,
         "delta": problem.delta,
-        "smoothness": problem.smoothness,
+        "smoothness": problem.smoothness[: problem.features.shape[1]],
         "solver": setting.solver,
-        "fit_intercept": False,
+        "fit_intercept": problem.intercept,
         "random_state": random_state,
     }
     loss, penalty = problem.loss, problem.penalty
@@ -286,10 +288,11 @@ def fit(problem: Instance, setting: Setting, random_state: int) -> float:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            model.fit(problem.X, problem.y)
+            model.fit(problem.features, problem.y)
         except (BudgetExceeded, ValueError):
             return math.inf
-        return problem.objective(np.ravel(model.coef_))
+        weights = np.ravel(model.coef_)
+        return problem.objective(np.append(weights, model.intercept_) if problem.intercept else weights)
 
 
 def measure(unit: Unit, effort: Effort, seed: int) -> bytes:

@@ -71,7 +71,7 @@ def applicable(method: Method, problem: Instance, epsilon: float) -> list[Settin
     try:
         # They differ in numbers only.
         for setting in settings[:1]:
-            setting.solver.check(problem.loss, problem.penalty, problem.X.shape[1], False, private=True)
+            setting.solver.check(problem.loss, problem.penalty, problem.X.shape[1], problem.intercept, private=True)
     except ValueError:
         return []
     return settings

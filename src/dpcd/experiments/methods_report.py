@@ -205,7 +205,7 @@ PAGE = """# Methods compared
 
 Made by `{command}` with dpcd {version}. **Not private**: optima are shown, smoothness constants are known for free, and
 the settings of methods called *tuned* are chosen on the data at no cost, as in the paper. Neighbours replace one
-record; δ = 1/n²; no intercept (a table of your own gets a column of ones).
+record; δ = 1/n²; no intercept (a table of your own gets one).
 
 How to read it: *lost* is (F − F*)/(F(0) − F*), the part of what could be gained over the zero model that privacy
 costs. 0 is the non-private optimum, 1 the zero model (all weights 0), and what is above 1 is worse than nothing.

@@ -67,7 +67,10 @@ CURVE_RUNS = 10
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A problem with its data loaded and its constants computed (from the data, for free, as in the paper)."""
+    """A problem with its data loaded and its constants computed (from the data, for free, as in the paper).
+
+    With an intercept the last column is 1, and its weight has no penalty.
+    """
 
     columns: Columns
     X: Floats
@@ -81,13 +84,19 @@ class Instance:
     largest: Floats
     row_norm: float
     best: float
+    intercept: bool
+
+    @property
+    def features(self) -> Floats:
+        """The columns, without that of an intercept."""
+        return self.X[:, : self.X.shape[1] - self.intercept]
 
     def objective(self, weights: Floats) -> float:
         """F(w), infinite where the run diverged."""
         if not np.all(np.isfinite(weights)):
             return np.inf
         with np.errstate(all="ignore"):
-            value = objective(self.X, self.y, self.loss, self.penalty, weights)
+            value = _objective(self.X, self.y, self.loss, self.penalty, weights, self.intercept)
         return value if np.isfinite(value) else np.inf
 
     def relative_error(self, weights: Floats) -> float:
@@ -107,7 +116,21 @@ def instance(key: str) -> Instance:
     return measured(X, y, problem.loss, penalty, weights, problem.epsilon)
 
 
-def measured(X: Floats, y: Floats, loss: Loss, penalty: Penalty, weights: Floats, epsilon: float = 1.0) -> Instance:
+def _objective(X: Floats, y: Floats, loss: Loss, penalty: Penalty, weights: Floats, intercept: bool) -> float:
+    if intercept:
+        return objective(X[:, :-1], y, loss, penalty, weights[:-1], float(weights[-1]))
+    return objective(X, y, loss, penalty, weights)
+
+
+def measured(
+    X: Floats,
+    y: Floats,
+    loss: Loss,
+    penalty: Penalty,
+    weights: Floats,
+    epsilon: float = 1.0,
+    intercept: bool = False,
+) -> Instance:
     """A problem with its constants, from its data and its optimal weights."""
     n_records, curvature = len(y), loss.curvature
     return Instance(
@@ -122,7 +145,8 @@ def measured(X: Floats, y: Floats, loss: Loss, penalty: Penalty, weights: Floats
         global_smoothness=curvature * float(np.linalg.eigvalsh(X.T @ X / n_records)[-1]),
         largest=np.abs(X).max(axis=0),
         row_norm=float(np.linalg.norm(X, axis=1).max()),
-        best=objective(X, y, loss, penalty, weights),
+        best=_objective(X, y, loss, penalty, weights, intercept),
+        intercept=intercept,
     )
 
 

@@ -322,6 +322,8 @@ class GradientSizes(_Joint):
         Buckets between a size and its double.
     smallest, largest
         Exponents of two at which the buckets begin and end; sizes beyond are counted in the outermost.
+    of_rows
+        Whether sizes are those of the rows T·x alone.
 
     Notes
     -----
@@ -333,6 +335,7 @@ class GradientSizes(_Joint):
     per_octave: int = 4
     smallest: int = -60
     largest: int = 60
+    of_rows: bool = False
 
     description = "sizes of gradients"
 
@@ -369,7 +372,8 @@ class GradientSizes(_Joint):
         kernel = compiled(kernels.size_counts)
 
         def add(part: Part, total: NDArray[Any]) -> None:
-            kernel(part.norms, part.reaches, float(self.per_octave), float(self.per_octave * self.smallest), total)
+            reaches = np.ones_like(part.reaches) if self.of_rows else part.reaches
+            kernel(part.norms, reaches, float(self.per_octave), float(self.per_octave * self.smallest), total)
 
         counts = self.view.total(data, np.zeros(self.n_buckets, dtype=np.int64), add)
         return np.asarray((counts * np.int64(encoder.bound) + draws) / encoder.bound)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from dpcd.privacy import Curator
-from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
+from dpcd.solvers.joint import Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 
 # Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length. Below .3 of one
@@ -25,8 +26,11 @@ _TAIL, _LONG_TAIL, _FEW_FULL_STEPS = 0.3, 0.5, 6.0
 # Part of the way to the minimum that a full step does, and of earlier noise that it is sure to forget: losses have less
 # curvature than the moments say, and in some directions much less.
 _DONE, _FORGOTTEN = 0.7, 0.5
-# A point is stretched only if it is longer than noise by so many deviations.
+# A move is stretched only if it is longer than noise by so many deviations.
 _SURE = 2.0
+# Where steps are few, so much of the budget tells what the move does to predictions. It is in steep directions where
+# that is so many times what it would be elsewhere.
+_LENGTH_SHARE, _STEEP = 0.02, 1.5
 
 
 def full_steps(records: float, size: int) -> float:
@@ -82,46 +86,103 @@ class DPBlockCD(WholeRecordSolver):
             return scaled.without_noise()
         wanted = full_steps(scaled.records, scaled.size)
         if wanted == 0.0 and self.n_steps is None:
-            return scaled.zero_model()
-        moments = scaled.moments(self.moments, rounds=1)
-        metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * scaled.size))
-        whitening = _whitening(metric)
-        # In this metric a full step moves the flattest directions by 1/flattest of what their gradient asks for.
-        steps = wanted * flattest
-        n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self.most_steps))
-        step = min(_LONGEST_STEP, steps / n_steps) if wanted > 0.0 else 1.0
-        hessian = problem.loss.curvature * metric / step
-
-        clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < n_steps))
-        shares = self.growth ** np.arange(n_steps)
-        shares *= (1.0 - self.moments - clips.total) / shares.sum()
-        point, path, noises = np.zeros(scaled.size), [], []
-        for t in range(n_steps):
+            return scaled.standing(scaled.start(1.0).point)
+        start = scaled.start()
+        pace = self._pace(scaled.moments(self.moments, rounds=1), wanted)
+        whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric / pace.step
+        clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < pace.n_steps))
+        length_share = _LENGTH_SHARE if pace.few else 0.0
+        shares = self.growth ** np.arange(pace.n_steps)
+        shares *= (1.0 - self.moments - start.share - clips.total - length_share) / shares.sum()
+        point, path, noises = start.point, [], []
+        for t in range(pace.n_steps):
             clip = clips.at(t, whitening, point)
             if clip is None:
-                return scaled.zero_model()
+                return scaled.standing(start.point)
             gradient, noise = scaled.gradient(whitening, point, clip, shares[t])
             point = scaled.step(hessian, hessian @ point - gradient, point)
             path.append(point)
             noises.append(noise)
-        last = max(1, math.floor((_LONG_TAIL if wanted > _FEW_FULL_STEPS else _TAIL) * n_steps))
-        point = np.average(path[-last:], axis=0, weights=shares[-last:])
-        length = float(point @ metric @ point)
-        if length > 0.0:
-            full = min(1.0, step / max(1.0, flattest))
-            # Shrink towards zero as James and Stein do, by the part of the length that noise explains.
-            steps_noise = step * np.array(noises) / problem.loss.curvature
-            variance = float(_weights_in_average(1.0 - _FORGOTTEN * full, n_steps, last) ** 2 @ steps_noise**2)
-            explained = scaled.size * variance / length
-            stretch = 1.0
-            if full < 1.0 and (1.0 + _SURE * math.sqrt(2.0 / scaled.size)) * explained < 1.0:
-                # Short steps that end early leave part of the way undone: it is made up for if what they found is
-                # surely more than noise.
-                undone = float(np.mean((1.0 - _DONE * full) ** np.arange(n_steps - last + 1, n_steps + 1)))
-                stretch = min(1.0 / (1.0 - undone), 1.0 + wanted)
-            point = scaled.admitted(point * stretch * max(0.0, 1.0 - explained))
-        points = np.array([*(scaled.weights(u) for u in path), scaled.weights(point)])
-        return Solution(points[-1], n_steps, points)
+        last = pace.n_averaged
+        move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
+        if np.any(move):
+            squared_length = scaled.squared_length(move, length_share) if length_share else None
+            move *= pace.believed(move, np.array(noises) / problem.loss.curvature, squared_length)
+        points = np.array([*(scaled.weights(u) for u in path), scaled.weights(scaled.admitted(start.point + move))])
+        return Solution(points[-1], pace.n_steps, points)
+
+    def _pace(self, moments: Moments, wanted: float) -> _Pace:
+        """Steps for noisy moments that together do as much as so many of full length."""
+        metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * len(moments.matrix)))
+        # In this metric a full step moves the flattest directions by 1/flattest of what their gradient asks for.
+        steps = wanted * flattest
+        n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self.most_steps))
+        step = min(_LONGEST_STEP, steps / n_steps) if wanted > 0.0 else 1.0
+        return _Pace(metric, flattest, wanted, n_steps, step)
+
+
+class _Pace(NamedTuple):
+    """How steps go.
+
+    Parameters
+    ----------
+    metric, flattest
+        Second moments as far as they are believed, and what they are in directions that are not.
+    wanted
+        How many steps of full length suit the budget.
+    n_steps, step
+        How many steps there are, and how long each is, in that metric.
+    """
+
+    metric: Floats
+    flattest: float
+    wanted: float
+    n_steps: int
+    step: float
+
+    @property
+    def few(self) -> bool:
+        """Whether being underway at the end is worse than noise."""
+        return self.wanted <= _FEW_FULL_STEPS
+
+    @property
+    def n_averaged(self) -> int:
+        """How many of the last points are averaged."""
+        return max(1, math.floor((_TAIL if self.few else _LONG_TAIL) * self.n_steps))
+
+    def believed(self, move: Floats, noises: Floats, squared_length: float | None) -> float:
+        """The part of a move from the start that is believed; above 1 where steps surely ended too early.
+
+        Parameters
+        ----------
+        move
+            From the start to the average of the last points.
+        noises
+            Standard deviation of the noise in each step of length 1, in the metric.
+        squared_length
+            Mean square of what the move adds to predictions, if that is known.
+        """
+        size, length = len(move), float(move @ self.metric @ move)
+        full = min(1.0, self.step / max(1.0, self.flattest))
+        weights = _weights_in_average(1.0 - _FORGOTTEN * full, self.n_steps, self.n_averaged)
+        variance = float(weights**2 @ (self.step * noises) ** 2)
+        # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
+        explained, steepness = size * variance / length, 1.0
+        if squared_length is not None:
+            # Noise is alike in all directions, and signal mostly in steep ones, where it counts for more: what is to be
+            # compared is what they do to predictions. There the move is longer by this than noise would be.
+            steeper = squared_length * size / (length * float(np.trace(np.linalg.inv(self.metric))))
+            if steeper > _STEEP:
+                steepness = (steeper - explained) / max(1.0 - explained, 0.1)
+                explained /= steeper
+        stretch = 1.0
+        if full < 1.0 and (1.0 + _SURE * math.sqrt(2.0 / size)) * explained < 1.0:
+            # Short steps that end early leave part of the way undone: it is made up for if what they found is surely
+            # more than noise.
+            left = 1.0 - min(1.0, _DONE * full * steepness)
+            undone = float(np.mean(left ** np.arange(self.n_steps - self.n_averaged + 1, self.n_steps + 1)))
+            stretch = min(1.0 / (1.0 - undone), 1.0 + self.wanted)
+        return stretch * max(0.0, 1.0 - explained)
 
 
 def _weights_in_average(kept: float, n_steps: int, last: int) -> Floats:

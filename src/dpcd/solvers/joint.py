@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ _NOISELESS_RADIUS = 1000.0
 # be any three of a hundred, less where a bound of the slopes for labels leaves twelve. Where the noise multiplier
 # exceeds 1/30 of the records, buckets are whole octaves.
 _VISIBLE, _VISIBLE_IF_BOUNDED, _WINDOW_OCTAVES, _COARSE = 5.0, 3.0, 3, 30.0
-_BOUNDED_OCTAVES, _LONGEST_ROW = 12, 8.0
+_BOUNDED_OCTAVES, _LONGEST_ROW, _FLAT_OCTAVES = 12, 8.0, 3
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
 # A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
@@ -38,6 +38,8 @@ _OCCUPIED = 1.0
 _RESOLUTION, _WORTH_HAVING, _LATER_SIZES = 40.0, 30.0, 0.01
 _FEW_SIZES, _MOST_SIZES = 0.01, 0.25
 _FEW_EVEN_HANDED, _MOST_EVEN_HANDED = 0.004, 0.15
+# So does the mean label, with less at most. No constant prediction is beyond the last of these.
+_FEW_LABELS, _MOST_LABELS, _FARTHEST_CONSTANT = 0.002, 0.05, 20.0
 # Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
 LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
@@ -116,6 +118,25 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     # One alone is its own mean, from which it has no distance to shrink.
     left = 1.0 if count == 1 else max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
     return np.where(ordinary, mean + left * (values - mean), values), left
+
+
+def best_constant(loss: Loss, mean: float) -> float:
+    """The prediction that is best for all records alike, whose labels ±1 have this mean."""
+    if mean == 0.0:
+        return 0.0
+    low, high = -_FARTHEST_CONSTANT, _FARTHEST_CONSTANT
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        slope = (1.0 + mean) * loss.derivative(1.0, middle) + (1.0 - mean) * loss.derivative(-1.0, middle)
+        low, high = (middle, high) if slope < 0.0 else (low, middle)
+    return (low + high) / 2.0
+
+
+class Start(NamedTuple):
+    """Where steps begin, and the share of the budget that it took to find out."""
+
+    point: Floats
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,10 +222,39 @@ class Scaled:
             weights[j] = prox(float(weights[j]), 1e-15, j)
         return np.asarray(weights[self.active] * self.roots)
 
+    def start(self, share: float | None = None) -> Start:
+        """Where steps begin: for labels with an intercept at the best constant model, else at the zero model.
+
+        The best constant takes one number, the mean label, where a gradient has noise in p of them. Where one class is
+        rare, it is most of what a small budget can learn. None: what is worth spending on it if steps follow.
+        """
+        point = np.zeros(self.size)
+        intercept = np.flatnonzero(self.active == self.problem.n_penalized)
+        if not self.even_handed or len(intercept) == 0 or self.mu == 0.0:
+            return Start(point, 0.0)
+        if share is None:
+            share = min(max((_RESOLUTION / self.records) ** 2, _FEW_LABELS), _MOST_LABELS)
+        loss, weights = self.problem.loss, np.zeros(self.curator.n_columns)
+        # At zero all slopes are equally large, so that the gradient of a column of ones is the mean label.
+        slope = abs(loss.derivative(1.0, 0.0))
+        ones = View(self.active[intercept], np.ones(1), weights, loss, self.problem.positive_class)
+        mechanism = JointGradient(ones, self.multiplier(share), clip=slope)
+        mean = -float(self.curator.release(mechanism)[0]) / slope
+        noise = mechanism.noise_level(self.curator.n_records) / slope
+        # Shrunk as James and Stein do, and never closer to certainty than noise allows.
+        mean *= max(0.0, 1.0 - (noise / mean) ** 2) if mean else 0.0
+        mean = max(min(mean, 1.0 - noise), noise - 1.0) if noise < 1.0 else 0.0
+        point[intercept] = best_constant(loss, mean) * self.roots[intercept]
+        return Start(point, share)
+
+    def standing(self, point: Floats) -> Solution:
+        """The model at a point, where the budget buys no steps from there."""
+        weights = self.weights(self.admitted(point))
+        return Solution(weights, 0, weights[None, :])
+
     def zero_model(self) -> Solution:
         """What is left where the budget buys nothing but noise."""
-        weights = self.weights(self.admitted(np.zeros(self.size)))
-        return Solution(weights, 0, weights[None, :])
+        return self.standing(np.zeros(self.size))
 
     def without_noise(self) -> Solution:
         """Steps on an upper bound of the objective, which nothing keeps from the minimum, until they stop moving."""
@@ -288,15 +338,27 @@ class Scaled:
         """Noisy histogram of the sizes of gradients in the metric of the whitening."""
         multiplier = self.multiplier(share)
         per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
-        octaves, visible = {}, _VISIBLE
+        mechanism, visible = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave), _VISIBLE
         if self.even_handed:
             # Slopes for labels are not far below their bound, and rows have norm √p on average. What is beyond the
             # octaves is counted in the outermost.
             largest = math.ceil(math.log2(_LONGEST_ROW * self.problem.loss.lipschitz * math.sqrt(self.size)))
-            octaves, visible = {"smallest": largest - _BOUNDED_OCTAVES, "largest": largest}, _VISIBLE_IF_BOUNDED
-        mechanism = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave, **octaves)
-        counts = self.curator.release(mechanism)
-        return Sizes(counts, mechanism.edges, mechanism.noise_level, mechanism.per_octave, visible)
+            mechanism = replace(mechanism, smallest=largest - _BOUNDED_OCTAVES, largest=largest)
+            visible = _VISIBLE_IF_BOUNDED
+        return Sizes.of(self.curator, mechanism, visible)
+
+    def squared_length(self, move: Floats, share: float) -> float | None:
+        """Mean square of what a move adds to predictions; None where only noise can be seen."""
+        length = float(np.linalg.norm(move))
+        # Between what it is in a direction that is flat and in the steepest that there can be.
+        smallest = math.floor(math.log2(length)) - _FLAT_OCTAVES
+        largest = smallest + _FLAT_OCTAVES + math.ceil(math.log2(math.sqrt(self.size))) + 2
+        along = self.view(move[None, :], move)
+        mechanism = GradientSizes(
+            along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of_rows=True
+        )
+        seen = Sizes.of(self.curator, mechanism, _VISIBLE_IF_BOUNDED).level
+        return None if seen is None else seen[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,6 +408,11 @@ class Sizes:
     noise: float
     per_octave: int
     visible: float = _VISIBLE
+
+    @classmethod
+    def of(cls, curator: Curator, mechanism: GradientSizes, visible: float) -> Sizes:
+        """Release a histogram."""
+        return cls(curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave, visible)
 
     @cached_property
     def _near(self) -> tuple[Floats, Floats] | None:

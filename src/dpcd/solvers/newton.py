@@ -98,18 +98,19 @@ class DPNewton(WholeRecordSolver):
         if scaled.noiseless:
             return scaled.without_noise()
         if scaled.size**2 > _HOPELESS * scaled.records:
-            return scaled.zero_model()
+            return scaled.standing(scaled.start(1.0).point)
         quadratic = isinstance(problem.loss, Squared)
         n_steps = self.n_steps or (8 if quadratic else 6)
         refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < n_steps)
         hessian_share = self.hessians / max(1, len(refreshed))
         clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < n_steps))
         weights = (self.growth or (1.2 if quadratic else 1.7)) ** np.arange(n_steps)
-        left = 1.0 - self.moments - hessian_share * len(refreshed) - clips.total
+        start = scaled.start()
+        left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total
 
-        model = _Model(scaled, scaled.moments(self.moments, rounds=2))
+        model = _Model(scaled, scaled.moments(self.moments, rounds=2), start.point)
         path: list[Floats] = []
-        point, step, repeats = np.zeros(scaled.size), 0, 0
+        point, step, repeats = start.point, 0, 0
         while step < n_steps:
             repeated = False
             if step in refreshed:
@@ -126,7 +127,7 @@ class DPNewton(WholeRecordSolver):
                 step += 1
             clip = clips.at(len(path), model.moments.whitening, point)
             if clip is None:
-                return scaled.zero_model()
+                return scaled.standing(start.point)
             point = model.step(point, clip, share)
             path.append(scaled.weights(point))
         return Solution(path[-1], len(path), np.array(path), quadratic=model.quadratic(clips.squared_size))
@@ -140,10 +141,13 @@ class _Model:
     ----------
     scaled, moments
         The problem, and the second moments of its columns.
+    start
+        Where the steps begin.
     """
 
     scaled: Scaled
     moments: Moments
+    start: Floats
     hessian: Floats = field(init=False)
     linear: Floats = field(init=False)
     variance: float = field(init=False)
@@ -194,7 +198,7 @@ class _Model:
         trust /= trust.sum()
         self.linear = trust @ (np.array(self.points) @ self.hessian - np.array(self.gradients))
         self.variance = float(trust**2 @ np.array(self.variances))
-        end = scaled.step(self.hessian, self._believed * self.linear, point)
+        end = scaled.step(self.hessian, self._believed_linear(), point)
         if quadratic:
             return end
         longest = _LONGEST_MOVE if scaled.even_handed else self._longest_move()
@@ -238,15 +242,17 @@ class _Model:
             factor = max(min((seen + noise) / expected, 1.0), _FLATTER)
         self.hessian = self.hessian + (factor - 1.0) * np.outer(change, change) / expected
 
-    @property
-    def _believed(self) -> float:
-        """What is left of the linear term if it is shrunk as James and Stein do, by the part that noise explains.
+    def _believed_linear(self) -> Floats:
+        """The linear term, less the part of the move from the start that noise explains, as James and Stein shrink.
 
-        Without signal this leads to the zero model, and with much of it does nothing.
+        Without signal this leads back to the start, and with much of it does nothing.
         """
-        length = float(self.linear @ np.linalg.solve(self.hessian, self.linear))
+        standing = self.hessian @ self.start
+        pull = self.linear - standing
+        length = float(pull @ np.linalg.solve(self.hessian, pull))
         explained = self.variance * float(np.trace(np.linalg.solve(self.hessian, self.moments.matrix)))
-        return max(0.0, 1.0 - explained / length) if length > 0.0 else 0.0
+        believed = max(0.0, 1.0 - explained / length) if length > 0.0 else 0.0
+        return np.asarray(standing + believed * pull)
 
     def quadratic(self, squared_size: float) -> Quadratic:
         """The model in the coordinates of the weights."""

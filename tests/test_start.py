@@ -1,0 +1,204 @@
+"""Where the steps of solvers on whole records begin, and how far what they find is believed."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from dpcd import DPLogisticRegression
+from dpcd.experiments.families import Sample
+from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
+from dpcd.nonprivate import newton_optimum, objective
+from dpcd.penalties import L2
+from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
+from dpcd.privacy.joint import JointGradient
+from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem
+from dpcd.solvers.block import _Pace
+from dpcd.solvers.joint import Scaled, Start, best_constant
+from fitting import lost, solve, spent_share
+from problems import name
+from replay import RecordingCurator
+
+SOLVERS = [DPNewton(), DPBlockCD(), Auto()]
+LABEL_LOSSES = [Logistic(), SmoothedHinge(1.0), SmoothedHinge(0.25)]
+
+
+def scaled(X, y, loss, epsilon, intercept=True, seed=0):
+    curator = RecordingCurator(
+        Columns.copy_of(X, y, intercept), PrivacyBudget(epsilon, 1e-6), SeededNoise(np.random.default_rng(seed))
+    )
+    smoothness = np.full(X.shape[1] + intercept, loss.curvature)
+    return Scaled.of(curator, Problem(loss, L2(0.01), smoothness, X.shape[1]), 1)
+
+
+def labels(n, positive, rng):
+    """Labels of which this part is positive, and columns that have nothing to do with them."""
+    return rng.normal(size=(n, 3)), np.where(rng.random(n) < positive, 1.0, -1.0)
+
+
+class TestTheBestConstant:
+    @pytest.mark.parametrize("mean", [-0.999, -0.5, 0.01, 0.8])
+    def test_it_is_the_log_odds(self, mean):
+        assert best_constant(Logistic(), mean) == pytest.approx(math.log((1.0 + mean) / (1.0 - mean)), rel=1e-9)
+
+    @pytest.mark.parametrize("loss", LABEL_LOSSES, ids=name)
+    @pytest.mark.parametrize("mean", [-0.9, 0.0, 0.3])
+    def test_nothing_is_better(self, loss, mean):
+        def risk(z):
+            return (1.0 + mean) * loss.value(1.0, z) + (1.0 - mean) * loss.value(-1.0, z)
+
+        best = minimize_scalar(risk, bounds=(-5.0, 5.0), method="bounded", options={"xatol": 1e-10})
+        assert risk(best_constant(loss, mean)) <= best.fun + 1e-12
+
+    def test_certainty_stays_finite(self):
+        assert best_constant(Logistic(), 1.0) == pytest.approx(20.0, abs=0.1)
+
+
+class TestTheStart:
+    @pytest.mark.parametrize("loss", LABEL_LOSSES, ids=name)
+    def test_it_is_the_best_constant_for_the_labels(self, loss, rng):
+        X, y = labels(5000, 0.1, rng)
+        problem = scaled(X, y, loss, 1.0)
+        start = problem.start()
+        expected = best_constant(loss, y.mean())
+        np.testing.assert_allclose(problem.weights(start.point), [0.0, 0.0, 0.0, expected], atol=0.15)
+        (release,) = problem.curator.releases
+        assert release.description == JointGradient.description
+        assert problem.curator.spent.mu_squared == pytest.approx(start.share * problem.mu**2, rel=1e-6)
+        assert 0.002 <= start.share <= 0.05
+
+    @pytest.mark.parametrize(("loss", "intercept"), [(Squared(), True), (Huber(), True), (Logistic(), False)])
+    def test_where_there_is_no_constant_to_learn_nothing_is_spent(self, loss, intercept, rng):
+        X, y = labels(5000, 0.1, rng)
+        problem = scaled(X, y, loss, 1.0, intercept)
+        start = problem.start()
+        assert not start.point.any()
+        assert start.share == 0.0
+        assert problem.curator.releases == ()
+
+    def test_little_budget_gets_a_larger_share_and_what_could_be_noise_is_not_believed(self, rng):
+        X, y = labels(2000, 0.5, rng)
+        y[:1000], y[1000:] = 1.0, -1.0
+        shares, constants = [], []
+        for epsilon in (0.02, 0.5, 10.0):
+            starts = [scaled(X, y, Logistic(), epsilon, seed=seed).start() for seed in range(30)]
+            shares.append(starts[0].share)
+            constants.append([start.point[-1] for start in starts])
+        assert shares == sorted(shares, reverse=True)
+        # Half of the time or more noise is no longer than noise is on average, and then nothing is left of it.
+        assert np.mean(np.array(constants) == 0.0) > 0.5
+        assert np.all(np.isfinite(constants))
+
+    def test_a_class_without_records_is_no_certainty(self, rng):
+        X, _ = labels(500, 0.5, rng)
+        for seed in range(10):
+            constant = scaled(X, np.ones(500), Logistic(), 1.0, seed=seed).start().point[-1]
+            # The share of negatives that noise would hide.
+            assert 1.0 < constant < math.log(500.0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+@pytest.mark.parametrize("loss", LABEL_LOSSES, ids=name)
+def test_a_budget_that_buys_no_step_gives_the_best_constant(solver, loss, rng):
+    X = rng.normal(size=(2000, 60))
+    y = np.where(rng.random(2000) < 0.05, 1.0, -1.0)
+    solution, curator = solve(solver, X, y, loss, L2(0.01), 0.05, intercept=True)
+    assert not solution.weights[:-1].any()
+    assert solution.weights[-1] == pytest.approx(best_constant(loss, y.mean()), abs=0.5)
+    assert len(curator.releases) == 1
+    assert 0.99 <= spent_share(curator) <= 1.0
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=name)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_the_budget_is_used_up_with_an_intercept(solver, epsilon, rng):
+    X = rng.normal(size=(3000, 5))
+    y = np.where(X[:, 0] - 1.0 + rng.logistic(size=3000) > 0, 1.0, -1.0)
+    solution, curator = solve(solver, X, y, Logistic(), L2(0.001), epsilon, intercept=True)
+    assert 0.97 <= spent_share(curator) <= 1.0
+    assert solution.weights[-1] < 0.0
+
+
+def unequal(n, p, rng):
+    """One label in twenty is positive, and a few of many columns say a little about which."""
+    X = rng.normal(size=(n, p))
+    y = np.where(0.5 * X[:, :4].sum(axis=1) - 3.5 + rng.logistic(size=n) > 0, 1.0, -1.0)
+    return X, y
+
+
+def test_a_small_budget_learns_of_a_rare_class_what_there_is_to_learn(monkeypatch, rng):
+    X, y = unequal(8000, 50, rng)
+    problem = X, y, Logistic(), L2(1e-4)
+    zero, best = objective(*problem, np.zeros(50)), objective(*problem, *newton_optimum(*problem, fit_intercept=True))
+
+    def loses(seed):
+        model = DPLogisticRegression(
+            epsilon=0.1, delta=1e-6, smoothness=0.25 * np.mean(X**2, axis=0), random_state=seed
+        )
+        model.fit(X, y)
+        return (objective(*problem, model.coef_[0], model.intercept_[0]) - best) / (zero - best)
+
+    ours = np.mean([loses(seed) for seed in range(4)])
+    monkeypatch.setattr(Scaled, "start", lambda self, share=None: Start(np.zeros(self.size), 0.0))
+    without = np.mean([loses(seed) for seed in range(4)])
+    assert ours < 0.25
+    assert ours < 0.5 * without
+
+
+class TestBelief:
+    def pace(self, size=20, flattest=5.0, n_steps=10, step=1.0):
+        return _Pace(flattest * np.eye(size), flattest, 2.0, n_steps, step)
+
+    def test_what_noise_explains_is_not_believed(self):
+        pace, move = self.pace(), np.zeros(20)
+        move[0] = 1.0
+        believed = [pace.believed(move, np.full(10, noise), None) for noise in (0.0, 0.1, 0.2, 0.25, 50.0)]
+        assert believed == sorted(believed, reverse=True)
+        assert believed[0] > 1.0, "steps that ended early are made up for"
+        assert believed[-1] == 0.0
+
+    def test_moves_in_steep_directions_are_believed_more_and_stretched_less(self):
+        pace, move = self.pace(), np.zeros(20)
+        move[0] = 1.0
+        noisy, silent = np.full(10, 0.2), np.zeros(10)
+        # Columns of second moment 1 in all directions give predictions as long as the move.
+        assert 0.0 < pace.believed(move, noisy, 1.0) == pace.believed(move, noisy, None) < 0.6
+        assert pace.believed(move, noisy, 10.0) > 1.5 * pace.believed(move, noisy, None)
+        assert pace.believed(move, silent, 10.0) < pace.believed(move, silent, None)
+        assert pace.believed(move, silent, 10.0) == pytest.approx(1.0, abs=1e-3)
+
+    def test_a_metric_that_knows_the_steep_direction_needs_no_help(self):
+        metric = np.diag([10.0, *np.ones(19)])
+        pace, move, noises = _Pace(metric, 1.0, 2.0, 10, 1.0), np.zeros(20), np.full(10, 0.9)
+        move[0] = 1.0
+        # Predictions along the first axis are 10 times as long in the mean square, and so is its length in the metric.
+        assert pace.believed(move, noises, 10.0) == pace.believed(move, noises, None)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_what_a_move_does_to_predictions_is_seen(scale, rng):
+    common = rng.normal(size=(4000, 1))
+    X = common + 0.3 * rng.normal(size=(4000, 10))
+    X /= np.sqrt(np.mean(X**2, axis=0))
+    problem = scaled(X, common[:, 0], Squared(), 2.0, intercept=False)
+    for move in (np.ones(10), np.eye(10)[0] - np.eye(10)[1]):
+        seen = problem.squared_length(scale * move, 0.05)
+        # Octaves are coarse.
+        assert seen / np.mean((X @ (scale * move)) ** 2) == pytest.approx(1.0, rel=0.4)
+    assert problem.squared_length(np.ones(10), 1e-9) is None
+
+
+def test_a_signal_in_one_steep_direction_is_not_taken_for_noise(monkeypatch):
+    """All columns nearly agree, as stations nearby do, and the target follows them."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(6000, 2))
+    X = common @ rng.normal(size=(2, 50)) + 0.4 * rng.normal(size=(6000, 50))
+    y = common[:, 0] + 0.3 * rng.normal(size=6000)
+
+    sample = Sample("", X, y, Squared(), L2(1e-4))
+    ours = lost(DPBlockCD(), sample, 0.1, range(5))
+    monkeypatch.setattr("dpcd.solvers.block._STEEP", math.inf)
+    without = lost(DPBlockCD(), sample, 0.1, range(5))
+    assert ours.mean() < 0.5 * without.mean()
+    assert ours.max() < 0.3

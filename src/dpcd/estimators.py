@@ -39,7 +39,7 @@ from dpcd.validation import (
     validated_table,
 )
 
-NO_UPDATE = "the budget bought no update: all coefficients are zero"
+NO_UPDATE = "the budget bought no update: coefficients are where they started"
 
 _SHARED_DOC = (
     BUDGET_DOC
@@ -224,6 +224,7 @@ class _PrivateLinearModel(BaseEstimator):
                 scales.slope,
                 positive_class,
                 scales.uncertainty,
+                compared=len(positive_classes) > 1,
             )
             solutions.append(parts.solver.solve(curator, problem, len(positive_classes) - len(solutions), choices))
         weights = np.array([solution.weights for solution in solutions])

@@ -210,8 +210,8 @@ record; δ = 1/n²; no intercept (a table of your own gets one).
 How to read it: *lost* is (F − F*)/(F(0) − F*), the part of what could be gained over the zero model that privacy
 costs. 0 is the non-private optimum, 1 the zero model (all weights 0), and what is above 1 is worse than nothing.
 Tables give the mean and, in brackets, the worst of {runs} runs. A tuned method chooses on other runs than those. A
-method that is missing does not apply to the problem: its solver refuses the loss or the penalty. Without signal in a
-table the optimum and the zero model nearly agree, so that *lost* magnifies differences that do not matter.
+method that is missing does not apply to the problem: its solver refuses the loss, the penalty or an intercept. Without
+signal in a table the optimum and the zero model nearly agree, so that *lost* magnifies differences that do not matter.
 
 Tuned DP-SGD and DP-SVRG have the noise that numerical composition of the tight bound for one batch allows. This
 library's own bound, which DP-SCD and the other DP-SGD go by, asks DP-SGD for 4 to 15 % more, and for up to 30 % more

@@ -30,7 +30,7 @@ _DONE, _FORGOTTEN = 0.7, 0.5
 _SURE = 2.0
 # Where steps are few, so much of the budget tells what the move does to predictions. It is in steep directions where
 # that is so many times what it would be elsewhere.
-_LENGTH_SHARE, _STEEP = 0.02, 1.5
+_LENGTH_SHARE, _STEEP = 0.02, 1.2
 
 
 def full_steps(records: float, size: int) -> float:
@@ -50,7 +50,7 @@ class DPBlockCD(WholeRecordSolver):
     Parameters
     ----------
     n_steps
-        Gradients to release. None: from n, p and the budget (0, the zero model, where it buys nothing but noise).
+        Gradients to release. None: from n, p and the budget (0 where they would be nothing but noise).
     most_steps
         Limit for ``n_steps=None``.
     growth
@@ -105,9 +105,8 @@ class DPBlockCD(WholeRecordSolver):
             noises.append(noise)
         last = pace.n_averaged
         move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
-        if np.any(move):
-            squared_length = scaled.squared_length(move, length_share) if length_share else None
-            move *= pace.believed(move, np.array(noises) / problem.loss.curvature, squared_length)
+        squared_length = scaled.squared_length(move, length_share) if length_share else 0.0
+        move *= pace.believed(move, np.array(noises) / problem.loss.curvature, squared_length)
         points = np.array([*(scaled.weights(u) for u in path), scaled.weights(scaled.admitted(start.point + move))])
         return Solution(points[-1], pace.n_steps, points)
 
@@ -150,7 +149,7 @@ class _Pace(NamedTuple):
         """How many of the last points are averaged."""
         return max(1, math.floor((_TAIL if self.few else _LONG_TAIL) * self.n_steps))
 
-    def believed(self, move: Floats, noises: Floats, squared_length: float | None) -> float:
+    def believed(self, move: Floats, noises: Floats, squared_length: float) -> float:
         """The part of a move from the start that is believed; above 1 where steps surely ended too early.
 
         Parameters
@@ -160,21 +159,22 @@ class _Pace(NamedTuple):
         noises
             Standard deviation of the noise in each step of length 1, in the metric.
         squared_length
-            Mean square of what the move adds to predictions, if that is known.
+            Mean square of what the move adds to predictions, as far as it is known.
         """
         size, length = len(move), float(move @ self.metric @ move)
+        if length == 0.0:
+            return 1.0
         full = min(1.0, self.step / max(1.0, self.flattest))
         weights = _weights_in_average(1.0 - _FORGOTTEN * full, self.n_steps, self.n_averaged)
         variance = float(weights**2 @ (self.step * noises) ** 2)
         # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
         explained, steepness = size * variance / length, 1.0
-        if squared_length is not None:
-            # Noise is alike in all directions, and signal mostly in steep ones, where it counts for more: what is to be
-            # compared is what they do to predictions. There the move is longer by this than noise would be.
-            steeper = squared_length * size / (length * float(np.trace(np.linalg.inv(self.metric))))
-            if steeper > _STEEP:
-                steepness = (steeper - explained) / max(1.0 - explained, 0.1)
-                explained /= steeper
+        # Noise is alike in all directions, and signal mostly in steep ones, where it counts for more: what is to be
+        # compared is what they do to predictions. There the move is longer by this than noise would be.
+        steeper = squared_length * size / (length * float(np.trace(np.linalg.inv(self.metric))))
+        if steeper > _STEEP:
+            steepness = (steeper - explained) / max(1.0 - explained, 0.1)
+            explained /= steeper
         stretch = 1.0
         if full < 1.0 and (1.0 + _SURE * math.sqrt(2.0 / size)) * explained < 1.0:
             # Short steps that end early leave part of the way undone: it is made up for if what they found is surely

@@ -38,13 +38,16 @@ _OCCUPIED = 1.0
 _RESOLUTION, _WORTH_HAVING, _LATER_SIZES = 40.0, 30.0, 0.01
 _FEW_SIZES, _MOST_SIZES = 0.01, 0.25
 _FEW_EVEN_HANDED, _MOST_EVEN_HANDED = 0.004, 0.15
-# So does the mean label, with less at most. No constant prediction is beyond the last of these.
-_FEW_LABELS, _MOST_LABELS, _FARTHEST_CONSTANT = 0.002, 0.05, 20.0
+# So does the mean label, which is believed if it exceeds so many deviations of noise. No constant prediction is beyond
+# the next number, and none is looked for with a loss that hardly has a slope.
+_SURE_LABELS, _FARTHEST_CONSTANT, _LEAST_SLOPE = 3.0, 20.0, 1e-100
 # Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
 LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
 # in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
 _RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4
+# A mean square is that of buckets that exceed so many.
+_SQUARES_STAND_OUT = 2.5
 # The larger slope that either label gives a typical record, over what it is where the prediction is zero.
 _TYPICAL_REACH = 1.2
 
@@ -124,12 +127,13 @@ def best_constant(loss: Loss, mean: float) -> float:
     """The prediction that is best for all records alike, whose labels ±1 have this mean."""
     if mean == 0.0:
         return 0.0
-    low, high = -_FARTHEST_CONSTANT, _FARTHEST_CONSTANT
+    more, less = 1.0 + abs(mean), 1.0 - abs(mean)
+    low, high = 0.0, _FARTHEST_CONSTANT
     for _ in range(50):
         middle = (low + high) / 2.0
-        slope = (1.0 + mean) * loss.derivative(1.0, middle) + (1.0 - mean) * loss.derivative(-1.0, middle)
+        slope = more * loss.derivative(1.0, middle) + less * loss.derivative(-1.0, middle)
         low, high = (middle, high) if slope < 0.0 else (low, middle)
-    return (low + high) / 2.0
+    return math.copysign((low + high) / 2.0, mean)
 
 
 class Start(NamedTuple):
@@ -226,26 +230,35 @@ class Scaled:
         """Where steps begin: for labels with an intercept at the best constant model, else at the zero model.
 
         The best constant takes one number, the mean label, where a gradient has noise in p of them. Where one class is
-        rare, it is most of what a small budget can learn. None: what is worth spending on it if steps follow.
+        rare, it is most of what a small budget can learn. Where predictions for several classes are compared, noise in
+        their constants would decide. None: what is worth spending on it if steps follow.
         """
         point = np.zeros(self.size)
         intercept = np.flatnonzero(self.active == self.problem.n_penalized)
-        if not self.even_handed or len(intercept) == 0 or self.mu == 0.0:
+        if not self.even_handed or self.problem.compared or len(intercept) == 0 or self.mu == 0.0:
             return Start(point, 0.0)
         if share is None:
-            share = min(max((_RESOLUTION / self.records) ** 2, _FEW_LABELS), _MOST_LABELS)
+            share = self._resolving(_FEW_EVEN_HANDED, _MOST_EVEN_HANDED)
         loss, weights = self.problem.loss, np.zeros(self.curator.n_columns)
         # At zero all slopes are equally large, so that the gradient of a column of ones is the mean label.
         slope = abs(loss.derivative(1.0, 0.0))
+        if slope < _LEAST_SLOPE:
+            return Start(point, 0.0)
         ones = View(self.active[intercept], np.ones(1), weights, loss, self.problem.positive_class)
         mechanism = JointGradient(ones, self.multiplier(share), clip=slope)
         mean = -float(self.curator.release(mechanism)[0]) / slope
         noise = mechanism.noise_level(self.curator.n_records) / slope
-        # Shrunk as James and Stein do, and never closer to certainty than noise allows.
-        mean *= max(0.0, 1.0 - (noise / mean) ** 2) if mean else 0.0
-        mean = max(min(mean, 1.0 - noise), noise - 1.0) if noise < 1.0 else 0.0
+        # Believed where it is surely more than noise, and never closer to certainty than noise allows.
+        believed = abs(mean) > _SURE_LABELS * noise
+        mean = math.copysign(min(abs(mean) - noise**2 / abs(mean), 1.0 - noise), mean) if believed else 0.0
         point[intercept] = best_constant(loss, mean) * self.roots[intercept]
         return Start(point, share)
+
+    def reach(self, point: Floats) -> float:
+        """The larger slope that either label gives a record for which only the intercept counts."""
+        intercept = self.active == self.problem.n_penalized
+        constant = float(np.sum(point[intercept] / self.roots[intercept]))
+        return max(abs(self.problem.loss.derivative(label, constant)) for label in (1.0, -1.0))
 
     def standing(self, point: Floats) -> Solution:
         """The model at a point, where the budget buys no steps from there."""
@@ -280,11 +293,14 @@ class Scaled:
         _, squared_size = self.sizes(moments.whitening, point, 1.0).level or (0.0, 0.0)
         return self.quadratic(hessian, hessian @ point - gradient, moments.matrix, 0.0, squared_size)
 
+    def _resolving(self, few: float, most: float) -> float:
+        """The share of the budget that tells counts of records apart, within limits."""
+        return min(max((_RESOLUTION / self.records) ** 2, few), most)
+
     def clips(self, later: tuple[int, ...]) -> Clips:
         """Clips from sizes that are released at the first step, and again at some later ones if that is worth it."""
-        wanted = (_RESOLUTION / self.records) ** 2
         few, most = (_FEW_EVEN_HANDED, _MOST_EVEN_HANDED) if self.even_handed else (_FEW_SIZES, _MOST_SIZES)
-        first = min(max(wanted, few), most)
+        first = self._resolving(few, most)
         share = min(first, _LATER_SIZES)
         if self.records * math.sqrt(share) < _WORTH_HAVING:
             later = ()
@@ -347,18 +363,19 @@ class Scaled:
             visible = _VISIBLE_IF_BOUNDED
         return Sizes.of(self.curator, mechanism, visible)
 
-    def squared_length(self, move: Floats, share: float) -> float | None:
-        """Mean square of what a move adds to predictions; None where only noise can be seen."""
+    def squared_length(self, move: Floats, share: float) -> float:
+        """Mean square of what a move adds to predictions, of what of it can be seen."""
         length = float(np.linalg.norm(move))
-        # Between what it is in a direction that is flat and in the steepest that there can be.
+        if not 1e-100 < length < 1e100:
+            return 0.0
+        # From what it is in a direction that is flat to the steepest that there can be.
         smallest = math.floor(math.log2(length)) - _FLAT_OCTAVES
         largest = smallest + _FLAT_OCTAVES + math.ceil(math.log2(math.sqrt(self.size))) + 2
         along = self.view(move[None, :], move)
         mechanism = GradientSizes(
             along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of_rows=True
         )
-        seen = Sizes.of(self.curator, mechanism, _VISIBLE_IF_BOUNDED).level
-        return None if seen is None else seen[1]
+        return Sizes.of(self.curator, mechanism).mean_square(self.curator.n_records)
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,9 +427,13 @@ class Sizes:
     visible: float = _VISIBLE
 
     @classmethod
-    def of(cls, curator: Curator, mechanism: GradientSizes, visible: float) -> Sizes:
+    def of(cls, curator: Curator, mechanism: GradientSizes, visible: float = _VISIBLE) -> Sizes:
         """Release a histogram."""
         return cls(curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave, visible)
+
+    @property
+    def _middles(self) -> Floats:
+        return np.asarray(self.edges * 2.0 ** (-0.5 / self.per_octave))
 
     @cached_property
     def _near(self) -> tuple[Floats, Floats] | None:
@@ -424,7 +445,7 @@ class Sizes:
             return None
         near = slice(max(0, first - 2 * width), first + 2 * width)
         counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
-        return counts / counts.sum(), self.edges[near] * 2.0 ** (-0.5 / self.per_octave)
+        return counts / counts.sum(), self._middles[near]
 
     @property
     def level(self) -> tuple[float, float] | None:
@@ -437,6 +458,14 @@ class Sizes:
             mean = float(parts @ np.minimum(middles, 4.0 * mean))
         return mean, float(parts @ np.minimum(middles, 4.0 * mean) ** 2)
 
+    def _outstanding(self, deviations: float) -> Floats:
+        """Counts that exceed so many deviations of noise: a few far too large sizes would be noise."""
+        return np.where(self.counts > deviations * self.noise, self.counts, 0.0)
+
+    def mean_square(self, n_records: int) -> float:
+        """Mean square over all records, those in buckets that do not stand out counted as zero."""
+        return float(self._middles**2 @ self._outstanding(_SQUARES_STAND_OUT)) / n_records
+
     def kept(self, clip: float) -> float:
         """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""
         if self._near is None:
@@ -445,16 +474,12 @@ class Sizes:
         return float(parts @ np.minimum(1.0, clip / middles))
 
     def raised(self, clip: float, n_records: int, unit: float) -> float:
-        """A clip, raised where it cuts off so much that this is worth more noise: `unit` for each unit of a clip.
-
-        A few far too large sizes may be noise, so only buckets that stand out count.
-        """
+        """A clip, raised where it cuts off so much that this is worth more noise: `unit` for each unit of a clip."""
         start = int(np.searchsorted(self.edges, clip))
         end = start + _RAISED_OCTAVES * self.per_octave
-        beyond = np.where(self.counts[start:end] > _STANDS_OUT * self.noise, self.counts[start:end], 0.0)
-        middles = self.edges[start:end] * 2.0 ** (-0.5 / self.per_octave)
         choices = np.concatenate([[clip], self.edges[start:end]])
-        cut = np.maximum(middles - choices[:, None], 0.0) @ beyond / n_records
+        beyond = self._outstanding(_STANDS_OUT)[start:end]
+        cut = np.maximum(self._middles[start:end] - choices[:, None], 0.0) @ beyond / n_records
         return float(choices[np.argmin((unit * choices) ** 2 + cut**2)])
 
 
@@ -505,7 +530,7 @@ class Clips:
             seen = sizes.level
             if seen is None and step == 0 and scaled.even_handed:
                 # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
-                reach = _TYPICAL_REACH * abs(scaled.problem.loss.derivative(1.0, 0.0))
+                reach = _TYPICAL_REACH * scaled.reach(point)
                 seen = reach * math.sqrt(scaled.size), reach**2 * scaled.size
             if seen is not None:
                 mean, self.squared_size = seen

@@ -36,6 +36,8 @@ class Problem:
         In classification, the class that counts as +1.
     uncertainty
         Standard deviation of the noise in each M_j, as a part of it; None where they are declared.
+    compared
+        Whether its predictions will be compared with those of other problems, one for each class.
     """
 
     loss: Loss
@@ -45,6 +47,7 @@ class Problem:
     slope: float | None = None
     positive_class: int | None = None
     uncertainty: Floats | None = None
+    compared: bool = False
 
     def uncertainty_of(self, columns: NDArray[np.int64]) -> Floats:
         """Uncertainty of some columns' M_j, 0 where they are declared."""

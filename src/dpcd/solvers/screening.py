@@ -102,7 +102,7 @@ class Screened:
             everywhere = np.full(scaled.size, 1.0 / math.sqrt(scaled.size))
             seen = scaled.sizes(everywhere, np.zeros(scaled.size), _SLOPE_SHARE * share).level
             if seen is None:
-                return scaled.zero_model()
+                return scaled.standing(scaled.start(1.0 - share).point)
             # The size of a gradient whose row has norm 1 on average.
             slope, share = seen[0], (1.0 - _SLOPE_SHARE) * share
         n_kept, zeros = int(n_kept), np.zeros(len(problem.smoothness))

@@ -45,6 +45,17 @@ def test_newton_finds_the_same_minimum(loss, penalty, intercept, rng):
     assert (constant != 0.0) == intercept
 
 
+def test_newton_does_not_mind_columns_far_from_zero(rng):
+    """Nor one that is constant, beside an intercept."""
+    X, y = simulate(Logistic(), 500, 4, rng)
+    X[:, 2], X[:, 3] = 3.0, X[:, 3] + 1e4
+    coef, intercept = newton_optimum(X, y, Logistic(), L2(1e-3), fit_intercept=True)
+    shifted = X - [0.0, 0.0, 3.0, 1e4]
+    expected = optimum(shifted, y, Logistic(), L2(1e-3), fit_intercept=True)
+    least = objective(shifted, y, Logistic(), L2(1e-3), *expected)
+    assert objective(X, y, Logistic(), L2(1e-3), coef, intercept) == pytest.approx(least, rel=1e-7)
+
+
 def test_newton_says_when_it_has_not_converged(rng):
     X, y = simulate(Logistic(), 500, 6, rng)
     with pytest.raises(RuntimeError, match="2 steps: raise max_steps"):

@@ -113,10 +113,13 @@ def newton_optimum(
     """
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
     slopes, n_features = compiled(_slopes, type(loss)), X.shape[1]
-    columns = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
+    # Around their means columns are not aligned with an intercept, which absorbs the shift.
+    center = X.mean(axis=0)
+    columns = np.column_stack([X - center, np.ones(len(X))]) if fit_intercept else X
 
     def model(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-        return weights[:n_features], float(weights[n_features]) if fit_intercept else 0.0
+        coef = weights[:n_features]
+        return coef, float(weights[n_features] - center @ coef) if fit_intercept else 0.0
 
     weights = np.zeros(columns.shape[1])
     best = objective(X, y, loss, penalty, *model(weights))

@@ -41,6 +41,8 @@ _FEW_EVEN_HANDED, _MOST_EVEN_HANDED = 0.004, 0.15
 # So does the mean label, which is believed if it exceeds so many deviations of noise. No constant prediction is beyond
 # the next number, and none is looked for with a loss that hardly has a slope.
 _SURE_LABELS, _FARTHEST_CONSTANT, _LEAST_SLOPE = 3.0, 20.0, 1e-100
+# What moments and Hessians may take together, so that with all this something is left for gradients.
+LARGEST_SHARE = 0.65
 # Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
 LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
@@ -86,8 +88,8 @@ def checked_count(name: str, value: float) -> int:
 
 def check_share(name: str, value: float) -> None:
     """Raise if a part of the budget buys nothing, or leaves nothing for sizes and gradients."""
-    if not 1e-3 <= value < 0.7:
-        raise ValueError(f"{name} must be a share of at least .001 and below .7, got {value!r}")
+    if not 1e-3 <= value < LARGEST_SHARE:
+        raise ValueError(f"{name} must be a share of at least .001 and below {LARGEST_SHARE:g}, got {value!r}")
 
 
 def check_growth(n_steps: int, growth: float) -> None:

@@ -11,6 +11,7 @@ from dpcd.losses import Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
 from dpcd.solvers.joint import (
+    LARGEST_SHARE,
     Clip,
     Moments,
     Scaled,
@@ -87,8 +88,9 @@ class DPNewton(WholeRecordSolver):
         check_growth(self.n_steps or 8, self.growth or 1.7)
         for name in ("moments", "hessians"):
             check_share(name, getattr(self, name))
-        if self.moments + self.hessians >= 0.7:
-            raise ValueError("moments and hessians must be shares that leave .3 for sizes and gradients")
+        if self.moments + self.hessians >= LARGEST_SHARE:
+            left = 1.0 - LARGEST_SHARE
+            raise ValueError(f"moments and hessians must be shares that leave {left:g} for sizes and gradients")
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""

@@ -387,6 +387,7 @@ def test_what_is_released_is_right_without_noise(rng):
     edges = np.concatenate([[0.0], mechanism.edges[:-1], [np.inf]])
     assert np.array_equal(mechanism.run(data, Recorder()), np.histogram(np.abs(slopes) * norms, edges)[0])
     lengths = replace(mechanism, of_rows=True)
+    assert (mechanism.description, lengths.description) == ("sizes of gradients", "sizes of rows")
     assert np.array_equal(lengths.run(data, Recorder()), np.histogram(norms, edges)[0])
 
 

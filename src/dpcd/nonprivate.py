@@ -104,7 +104,7 @@ def newton_optimum(
     """Coefficients and intercept of the minimum, by proximal Newton steps: fast for many more rows than columns.
 
     Each step minimises a quadratic model of the loss plus the penalty. The model is a least-squares problem, and a QR
-    decomposition shrinks it to as many rows as there are columns, on which `optimum` is cheap however ill-conditioned.
+    decomposition shrinks it to as many rows as there are columns: coordinate descent is cheap there, however slow.
 
     Raises
     ------

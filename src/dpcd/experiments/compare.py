@@ -119,7 +119,7 @@ class FromFile(NamedTuple):
     penalty, alpha
         ``"l1"`` or ``"l2"``, and its strength; None means 1/n.
     standardize
-        Centre and scale the features, and the target of a regression, with no charge to anybody.
+        Centre and scale the features, and centre the target of a regression, with no charge to anybody.
     """
 
     path: Path

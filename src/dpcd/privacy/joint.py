@@ -1,4 +1,4 @@
-"""Mechanisms on whole records: gradients clipped as vectors, second-moment matrices, sizes of gradients.
+"""Mechanisms on whole records: gradients clipped as vectors, second-moment matrices, sizes of gradients and rows.
 
 All of them look at records through a public linear map T: record x becomes the row T·x. With T the inverse root of a
 matrix that was released before, rows have about the same spread in every direction, and one clip fits all.
@@ -337,13 +337,16 @@ class GradientSizes(_Joint):
     largest: int = 60
     of_rows: bool = False
 
-    description = "sizes of gradients"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = all(isinstance(value, int) for value in (self.per_octave, self.smallest, self.largest))
         if not (whole and self.per_octave >= 1 and -1000 <= self.smallest < self.largest <= 1000):
             raise ValueError("sizes need at least one bucket for each octave, and octaves within -1000 … 1000")
+
+    @property
+    def description(self) -> str:
+        """What a privacy statement calls it."""
+        return "sizes of rows" if self.of_rows else "sizes of gradients"
 
     @property
     def n_buckets(self) -> int:

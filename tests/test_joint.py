@@ -51,7 +51,8 @@ def mechanisms(shown=None, z=3.0):
         MomentMatrix(shown, z, radius=2.0),
         MomentMatrix(shown, z, radius=2.0, weighted=True),
         GradientSizes(shown, z, per_octave=3, smallest=-5, largest=7),
-        GradientSizes(shown, z, per_octave=3, smallest=-5, largest=7, of_rows=True),
+        GradientSizes(shown, z, per_octave=3, smallest=-5, largest=7, of="rows"),
+        GradientSizes(shown, z, per_octave=3, smallest=-5, largest=7, of="slopes"),
     ]
 
 
@@ -172,7 +173,8 @@ def test_neighbours_move_what_is_released_by_no_more_than_the_noise_covers(table
         MomentMatrix(shown, 2.0, radius=reach),
         MomentMatrix(shown, 2.0, radius=reach, weighted=True),
         GradientSizes(shown, 2.0),
-        GradientSizes(shown, 2.0, of_rows=True),
+        GradientSizes(shown, 2.0, of="rows"),
+        GradientSizes(shown, 2.0, of="slopes"),
         JointGradient(shown._replace(even_handed=True), 2.0, clip=reach),
         GradientSizes(shown._replace(even_handed=True), 2.0),
     ):
@@ -236,18 +238,16 @@ def test_sums_equal_their_twins(loss, transform, even_handed, rng):
     X, y = dyadic(rng, 40)
     y = np.where(y > 0, 1.0, -1.0) if isinstance(loss, Logistic) else y
     shown = view(transform, loss=loss, even_handed=even_handed)
-    gradient, moments, hessian, sizes, lengths = mechanisms(shown)
+    gradient, moments, hessian, *histograms = mechanisms(shown)
     with np.errstate(all="ignore"):
         expected = [
             twins.joint_gradient(X, y, loss, shown, 1.5, lattice_bound(gradient, 40)),
             twins.moment_matrix(X, y, loss, shown, 2.0, False, lattice_bound(moments, 40)),
             twins.moment_matrix(X, y, loss, shown, 2.0, True, lattice_bound(hessian, 40)),
-            twins.gradient_sizes(X, y, loss, shown, 3, -5, 7),
-            twins.gradient_sizes(X, y, loss, shown, 3, -5, 7, of_rows=True),
+            *(twins.gradient_sizes(X, y, loss, shown, 3, -5, 7, of) for of in ("gradients", "rows", "slopes")),
         ]
-    ours = [integers(mechanism, X, y)[0] for mechanism in (gradient, moments, hessian, sizes, lengths)]
-    ours[3] /= lattice_bound(sizes, 40)
-    ours[4] /= lattice_bound(lengths, 40)
+    ours = [integers(mechanism, X, y)[0] for mechanism in (gradient, moments, hessian, *histograms)]
+    ours[3:] = [counts / lattice_bound(each, 40) for counts, each in zip(ours[3:], histograms, strict=True)]
     assert np.array_equal(ours[1], expected[1])
     # Exponentials and difference quotients contract in the kernel and not in the twin.
     assert np.max(np.abs(ours[0] - expected[0])) <= (64 if isinstance(loss, Logistic) else 0)
@@ -386,9 +386,13 @@ def test_what_is_released_is_right_without_noise(rng):
     mechanism = GradientSizes(shown, 0.0, per_octave=4, smallest=-8, largest=2)
     edges = np.concatenate([[0.0], mechanism.edges[:-1], [np.inf]])
     assert np.array_equal(mechanism.run(data, Recorder()), np.histogram(np.abs(slopes) * norms, edges)[0])
-    lengths = replace(mechanism, of_rows=True)
-    assert (mechanism.description, lengths.description) == ("sizes of gradients", "sizes of rows")
-    assert np.array_equal(lengths.run(data, Recorder()), np.histogram(norms, edges)[0])
+    assert mechanism.description == "sizes of gradients"
+    for of, sizes in (("rows", norms), ("slopes", np.abs(slopes))):
+        each = replace(mechanism, of=of)
+        assert each.description == f"sizes of {of}"
+        assert np.array_equal(each.run(data, Recorder()), np.histogram(sizes, edges)[0])
+    with pytest.raises(ValueError, match='"slopes", got'):
+        replace(mechanism, of="columns")
 
 
 def test_even_handed_clips_do_not_look_at_labels(rng):

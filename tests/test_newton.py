@@ -18,6 +18,7 @@ from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.joint import Moments, Scaled, Sizes, shrunk
 from dpcd.solvers.newton import _Model
 from dpcd.solvers.quadratic import Quadratic
+from dpcd.solvers.unseen import Unseen
 from fitting import lost, solve, spent_share
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
@@ -252,7 +253,8 @@ class TestTheModel:
         )
         problem = Problem(loss, Zero(), 0.25 * np.mean(X**2, axis=0), 3)
         moments = Moments(np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), noise, 3.0)
-        return _Model(Scaled.of(curator, problem, 1), moments, np.zeros(3))
+        scaled = Scaled.of(curator, problem, 1)
+        return _Model(scaled, Unseen(scaled, moments), np.zeros(3))
 
     @pytest.mark.parametrize(("seen", "factor"), [(0.7, 0.7), (2.0, 2.0), (0.01, 0.5), (-1.0, 0.5), (9.0, 4.0)])
     def test_secants_correct_the_curvature_along_a_step_and_nowhere_else(self, seen, factor, rng):

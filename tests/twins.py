@@ -108,12 +108,12 @@ def moment_matrix(X, y, loss, view, radius, weighted, bound):
     return totals
 
 
-def gradient_sizes(X, y, loss, view, per_octave, smallest, largest, of_rows=False):
-    """How many reach·norm, or norms alone, lie between the buckets' ends, by comparing with each of them."""
+def gradient_sizes(X, y, loss, view, per_octave, smallest, largest, of="gradients"):
+    """How many reach·norm, or one of the two alone, lie between the buckets' ends, by comparing with each of them."""
     edges = [2.0 ** (smallest + k / per_octave) for k in range(1, per_octave * (largest - smallest))]
     counts = [0] * (len(edges) + 1)
     for _, norm, _, reach, _ in _views(X, y, loss, view):
-        size = norm if of_rows else reach * norm
+        size = {"gradients": reach * norm, "rows": norm, "slopes": reach}[of]
         if size > 0.0:
             counts[sum(size >= edge for edge in edges)] += 1
     return counts

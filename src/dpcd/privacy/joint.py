@@ -322,8 +322,8 @@ class GradientSizes(_Joint):
         Buckets between a size and its double.
     smallest, largest
         Exponents of two at which the buckets begin and end; sizes beyond are counted in the outermost.
-    of_rows
-        Whether sizes are those of the rows T·x alone.
+    of
+        What sizes are those of: ``"gradients"``, the ``"rows"`` T·x alone, or the ``"slopes"`` |ℓ'(y, x·w)| alone.
 
     Notes
     -----
@@ -335,10 +335,12 @@ class GradientSizes(_Joint):
     per_octave: int = 4
     smallest: int = -60
     largest: int = 60
-    of_rows: bool = False
+    of: str = "gradients"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.of not in ("gradients", "rows", "slopes"):
+            raise ValueError(f'sizes are those of "gradients", "rows" or "slopes", got {self.of!r}')
         whole = all(isinstance(value, int) for value in (self.per_octave, self.smallest, self.largest))
         if not (whole and self.per_octave >= 1 and -1000 <= self.smallest < self.largest <= 1000):
             raise ValueError("sizes need at least one bucket for each octave, and octaves within -1000 … 1000")
@@ -346,7 +348,7 @@ class GradientSizes(_Joint):
     @property
     def description(self) -> str:
         """What a privacy statement calls it."""
-        return "sizes of rows" if self.of_rows else "sizes of gradients"
+        return f"sizes of {self.of}"
 
     @property
     def n_buckets(self) -> int:
@@ -375,8 +377,9 @@ class GradientSizes(_Joint):
         kernel = compiled(kernels.size_counts)
 
         def add(part: Part, total: NDArray[Any]) -> None:
-            reaches = np.ones_like(part.reaches) if self.of_rows else part.reaches
-            kernel(part.norms, reaches, float(self.per_octave), float(self.per_octave * self.smallest), total)
+            norms = np.ones_like(part.norms) if self.of == "slopes" else part.norms
+            reaches = np.ones_like(part.reaches) if self.of == "rows" else part.reaches
+            kernel(norms, reaches, float(self.per_octave), float(self.per_octave * self.smallest), total)
 
         counts = self.view.total(data, np.zeros(self.n_buckets, dtype=np.int64), add)
         return np.asarray((counts * np.int64(encoder.bound) + draws) / encoder.bound)

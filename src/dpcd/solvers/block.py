@@ -11,6 +11,7 @@ import numpy as np
 from dpcd.privacy import Curator
 from dpcd.solvers.joint import Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
+from dpcd.solvers.unseen import Unseen
 
 # Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length. Below .3 of one
 # step nothing is left of them but noise, nor is with a budget of so few records, however few columns there are.
@@ -88,27 +89,34 @@ class DPBlockCD(WholeRecordSolver):
         if wanted == 0.0 and self.n_steps is None:
             return scaled.standing(scaled.start(1.0).point)
         start = scaled.start()
-        pace = self._pace(scaled.moments(self.moments, rounds=1), wanted)
+        unseen = Unseen(scaled, scaled.moments(self.moments, rounds=1))
+        pace = self._pace(unseen.moments, wanted)
         whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric / pace.step
         clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < pace.n_steps))
         length_share = _LENGTH_SHARE if pace.few else 0.0
         shares = self.growth ** np.arange(pace.n_steps)
-        shares *= (1.0 - self.moments - start.share - clips.total - length_share) / shares.sum()
-        point, path, noises = start.point, [], []
+        shares *= (1.0 - self.moments - start.share - clips.total - length_share - unseen.share) / shares.sum()
+        point, path, gradients, noises = start.point, [start.point], [], []
         for t in range(pace.n_steps):
+            if t == 1:
+                unseen.look(point, clips)
             clip = clips.at(t, whitening, point)
             if clip is None:
                 return scaled.standing(start.point)
             gradient, noise = scaled.gradient(whitening, point, clip, shares[t])
-            point = scaled.step(hessian, hessian @ point - gradient, point)
-            path.append(point)
+            gradients.append(gradient)
             noises.append(noise)
+            variances = np.array(noises) ** 2 * float(np.mean(np.diag(pace.metric)))
+            pull = unseen.pulls(np.array(path), np.array(gradients), variances)[-1]
+            point = scaled.step(hessian, hessian @ point - gradient - pull, point)
+            path.append(point)
         last = pace.n_averaged
         move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
         squared_length = scaled.squared_length(move, length_share) if length_share else 0.0
         move *= pace.believed(move, np.array(noises) / problem.loss.curvature, squared_length)
-        points = np.array([*(scaled.weights(u) for u in path), scaled.weights(scaled.admitted(start.point + move))])
-        return Solution(points[-1], pace.n_steps, points)
+        path.append(scaled.admitted(start.point + move))
+        points = np.array([scaled.weights(u) for u in path[1:]])
+        return Solution(points[-1], pace.n_steps, points, unseen.notes)
 
     def _pace(self, moments: Moments, wanted: float) -> _Pace:
         """Steps for noisy moments that together do as much as so many of full length."""

@@ -48,8 +48,8 @@ LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
 # in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
 _RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4
-# A mean square is that of buckets that exceed so many.
-_SQUARES_STAND_OUT = 2.5
+# A mean square is that of buckets that exceed so many, and a tail that of those that exceed the second.
+_SQUARES_STAND_OUT, _IN_A_TAIL = 2.5, 2.0
 # The larger slope that either label gives a typical record, over what it is where the prediction is zero.
 _TYPICAL_REACH = 1.2
 
@@ -375,7 +375,7 @@ class Scaled:
         largest = smallest + _FLAT_OCTAVES + math.ceil(math.log2(math.sqrt(self.size))) + 2
         along = self.view(move[None, :], move)
         mechanism = GradientSizes(
-            along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of_rows=True
+            along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of="rows"
         )
         return Sizes.of(self.curator, mechanism).mean_square(self.curator.n_records)
 
@@ -467,6 +467,16 @@ class Sizes:
     def mean_square(self, n_records: int) -> float:
         """Mean square over all records, those in buckets that do not stand out counted as zero."""
         return float(self._middles**2 @ self._outstanding(_SQUARES_STAND_OUT)) / n_records
+
+    def exceeded_by(self, count: float) -> float:
+        """The size that so many records exceed, from buckets that stand out; 0 where these hold fewer."""
+        counts, ends = self._outstanding(_IN_A_TAIL)[::-1], self.edges[::-1]
+        above = np.cumsum(counts)
+        if count > above[-1]:
+            return 0.0
+        bucket = int(np.searchsorted(above, count))
+        part = 1.0 - (above[bucket] - count) / counts[bucket]
+        return float(ends[bucket] * 2.0 ** (-part / self.per_octave))
 
     def kept(self, clip: float) -> float:
         """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""

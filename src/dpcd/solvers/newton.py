@@ -23,6 +23,7 @@ from dpcd.solvers.joint import (
 )
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
+from dpcd.solvers.unseen import Unseen
 
 # Steps before which the Hessian of a loss that is not quadratic is released.
 _REFRESHED = (1, 3)
@@ -108,9 +109,10 @@ class DPNewton(WholeRecordSolver):
         clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < n_steps))
         weights = (self.growth or (1.2 if quadratic else 1.7)) ** np.arange(n_steps)
         start = scaled.start()
-        left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total
+        unseen = Unseen(scaled, scaled.moments(self.moments, rounds=2))
+        left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total - unseen.share
 
-        model = _Model(scaled, scaled.moments(self.moments, rounds=2), start.point)
+        model = _Model(scaled, unseen, start.point)
         path: list[Floats] = []
         point, step, repeats = start.point, 0, 0
         while step < n_steps:
@@ -127,12 +129,15 @@ class DPNewton(WholeRecordSolver):
                 repeats += 1
             else:
                 step += 1
+            if len(path) == 1:
+                unseen.look(point, clips)
             clip = clips.at(len(path), model.moments.whitening, point)
             if clip is None:
                 return scaled.standing(start.point)
             point = model.step(point, clip, share)
             path.append(scaled.weights(point))
-        return Solution(path[-1], len(path), np.array(path), quadratic=model.quadratic(clips.squared_size))
+        quadratic_model = model.quadratic(clips.squared_size)
+        return Solution(path[-1], len(path), np.array(path), unseen.notes, quadratic_model)
 
 
 @dataclass(eq=False)
@@ -141,14 +146,14 @@ class _Model:
 
     Parameters
     ----------
-    scaled, moments
-        The problem, and the second moments of its columns.
+    scaled, unseen
+        The problem, the second moments of its columns and what of them no release shows.
     start
         Where the steps begin.
     """
 
     scaled: Scaled
-    moments: Moments
+    unseen: Unseen
     start: Floats
     hessian: Floats = field(init=False)
     linear: Floats = field(init=False)
@@ -160,6 +165,11 @@ class _Model:
 
     def __post_init__(self) -> None:
         self.hessian = self.scaled.problem.loss.curvature * self.moments.matrix
+
+    @property
+    def moments(self) -> Moments:
+        """Second moments of the columns."""
+        return self.unseen.moments
 
     def refresh(self, point: Floats, share: float) -> float:
         """Release the Hessian at a point; returns its mean curvature as a part of what it was."""
@@ -193,13 +203,15 @@ class _Model:
         # Every gradient says what the linear term of the model is; the farther from here, the less it is believed.
         curvature = scaled.problem.loss.curvature
         doubt = 2.0 * (curvature * moments.noise) ** 2 + (0.0 if quadratic else _CHANGE_OF_CURVATURE**2 / scaled.size)
-        apart = np.array(self.points) - point
+        points, gradients, variances = np.array(self.points), np.array(self.gradients), np.array(self.variances)
+        apart = points - point
         distances = np.einsum("ki,ij,kj->k", apart, moments.matrix, apart)
         hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / scaled.size
-        trust = 1.0 / (np.array(self.variances) + doubt * distances + hidden)
+        trust = 1.0 / (variances + doubt * distances + hidden)
         trust /= trust.sum()
-        self.linear = trust @ (np.array(self.points) @ self.hessian - np.array(self.gradients))
-        self.variance = float(trust**2 @ np.array(self.variances))
+        pulls = self.unseen.pulls(points, gradients, variances)
+        self.linear = trust @ (points @ self.hessian - gradients - pulls)
+        self.variance = float(trust**2 @ variances)
         end = scaled.step(self.hessian, self._believed_linear(), point)
         if quadratic:
             return end

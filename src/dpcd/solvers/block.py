@@ -24,9 +24,9 @@ _STANDS_OUT = 1.5
 # Part of the steps at the end whose average is the answer: more of them where there are more full steps than a few, and
 # noise is worse than being underway.
 _TAIL, _LONG_TAIL, _FEW_FULL_STEPS = 0.3, 0.5, 6.0
-# Part of the way to the minimum that a full step does, and of earlier noise that it is sure to forget: losses have less
-# curvature than the moments say, and in some directions much less.
-_DONE, _FORGOTTEN = 0.7, 0.5
+# Part of the way to the minimum that a full step does, and of earlier noise that it forgets: losses have less curvature
+# than the moments say, and in some directions much less.
+_DONE, _FORGOTTEN = 0.7, 0.7
 # A move is stretched only if it is longer than noise by so many deviations.
 _SURE = 2.0
 # Where steps are few, so much of the budget tells what the move does to predictions. It is in steep directions where
@@ -90,7 +90,7 @@ class DPBlockCD(WholeRecordSolver):
             return scaled.standing(scaled.start(1.0).point)
         start = scaled.start()
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=1))
-        pace = self._pace(unseen.moments, wanted)
+        pace = self._pace(unseen.moments, wanted, start.flatness)
         whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric / pace.step
         clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < pace.n_steps))
         length_share = _LENGTH_SHARE if pace.few else 0.0
@@ -118,14 +118,14 @@ class DPBlockCD(WholeRecordSolver):
         points = np.array([scaled.weights(u) for u in path[1:]])
         return Solution(points[-1], pace.n_steps, points, unseen.notes)
 
-    def _pace(self, moments: Moments, wanted: float) -> _Pace:
+    def _pace(self, moments: Moments, wanted: float, flatness: float) -> _Pace:
         """Steps for noisy moments that together do as much as so many of full length."""
         metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * len(moments.matrix)))
         # In this metric a full step moves the flattest directions by 1/flattest of what their gradient asks for.
         steps = wanted * flattest
         n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self.most_steps))
         step = min(_LONGEST_STEP, steps / n_steps) if wanted > 0.0 else 1.0
-        return _Pace(metric, flattest, wanted, n_steps, step)
+        return _Pace(metric, flattest, wanted, n_steps, step, flatness)
 
 
 class _Pace(NamedTuple):
@@ -139,6 +139,8 @@ class _Pace(NamedTuple):
         How many steps of full length suit the budget.
     n_steps, step
         How many steps there are, and how long each is, in that metric.
+    flatness
+        As in `Start`: where the loss is flat, steps forget little.
     """
 
     metric: Floats
@@ -146,6 +148,7 @@ class _Pace(NamedTuple):
     wanted: float
     n_steps: int
     step: float
+    flatness: float = 1.0
 
     @property
     def few(self) -> bool:
@@ -173,7 +176,7 @@ class _Pace(NamedTuple):
         if length == 0.0:
             return 1.0
         full = min(1.0, self.step / max(1.0, self.flattest))
-        weights = _weights_in_average(1.0 - _FORGOTTEN * full, self.n_steps, self.n_averaged)
+        weights = _weights_in_average(1.0 - _FORGOTTEN * self.flatness * full, self.n_steps, self.n_averaged)
         variance = float(weights**2 @ (self.step * noises) ** 2)
         # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
         explained, steepness = size * variance / length, 1.0

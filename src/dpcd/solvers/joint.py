@@ -41,6 +41,8 @@ _FEW_EVEN_HANDED, _MOST_EVEN_HANDED = 0.004, 0.15
 # So does the mean label, which is believed if it exceeds so many deviations of noise. No constant prediction is beyond
 # the next number, and none is looked for with a loss that hardly has a slope.
 _SURE_LABELS, _FARTHEST_CONSTANT, _LEAST_SLOPE = 3.0, 20.0, 1e-100
+# How far second derivatives look to either side, and the least part of a loss's curvature that they are taken for.
+_SHORT_WAY, _FLATTEST = 1e-3, 0.05
 # What moments and Hessians may take together, so that with all this something is left for gradients.
 LARGEST_SHARE = 0.65
 # Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
@@ -138,11 +140,29 @@ def best_constant(loss: Loss, mean: float) -> float:
     return math.copysign((low + high) / 2.0, mean)
 
 
+def _flatness(loss: Loss, constant: float, mean: float) -> float:
+    """Mean second derivative at a constant prediction for labels of this mean, as a part of the loss's curvature."""
+    ends = constant - _SHORT_WAY, constant + _SHORT_WAY
+    low, high = ((1.0 + mean) * loss.derivative(1.0, end) + (1.0 - mean) * loss.derivative(-1.0, end) for end in ends)
+    return min(max((high - low) / (4.0 * _SHORT_WAY * loss.curvature), _FLATTEST), 1.0)
+
+
 class Start(NamedTuple):
-    """Where steps begin, and the share of the budget that it took to find out."""
+    """Where steps begin.
+
+    Parameters
+    ----------
+    point
+        The zero model, or a constant one.
+    share
+        Share of the budget that it took to find out.
+    flatness
+        Mean second derivative of the loss there, as a part of the largest that it has anywhere.
+    """
 
     point: Floats
-    share: float
+    share: float = 0.0
+    flatness: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,14 +258,14 @@ class Scaled:
         point = np.zeros(self.size)
         intercept = np.flatnonzero(self.active == self.problem.n_penalized)
         if not self.even_handed or self.problem.compared or len(intercept) == 0 or self.mu == 0.0:
-            return Start(point, 0.0)
+            return Start(point)
         if share is None:
             share = self._resolving(_FEW_EVEN_HANDED, _MOST_EVEN_HANDED)
         loss, weights = self.problem.loss, np.zeros(self.curator.n_columns)
         # At zero all slopes are equally large, so that the gradient of a column of ones is the mean label.
         slope = abs(loss.derivative(1.0, 0.0))
         if slope < _LEAST_SLOPE:
-            return Start(point, 0.0)
+            return Start(point)
         ones = View(self.active[intercept], np.ones(1), weights, loss, self.problem.positive_class)
         mechanism = JointGradient(ones, self.multiplier(share), clip=slope)
         mean = -float(self.curator.release(mechanism)[0]) / slope
@@ -253,8 +273,9 @@ class Scaled:
         # Believed where it is surely more than noise, and never closer to certainty than noise allows.
         believed = abs(mean) > _SURE_LABELS * noise
         mean = math.copysign(min(abs(mean) - noise**2 / abs(mean), 1.0 - noise), mean) if believed else 0.0
-        point[intercept] = best_constant(loss, mean) * self.roots[intercept]
-        return Start(point, share)
+        constant = best_constant(loss, mean)
+        point[intercept] = constant * self.roots[intercept]
+        return Start(point, share, _flatness(loss, constant, mean))
 
     def reach(self, point: Floats) -> float:
         """The larger slope that either label gives a record for which only the intercept counts."""
@@ -337,9 +358,9 @@ class Scaled:
             raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
             back = np.linalg.inv(whitening) @ vectors
             matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
-            # Second moments are 1 by construction: what is missing was hidden by shortening long rows. A scale that was
-            # learnt may be too large by its own noise, and what is missing for that reason is not hidden.
-            hidden = np.maximum(0.0, 1.0 - 2.0 * self.problem.uncertainty_of(self.active) - np.diag(matrix))
+            # Second moments are 1 by construction: what is missing was hidden by shortening long rows, or the scale was
+            # learnt and is too large. With too much curvature steps are short, with too little they diverge.
+            hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
             matrix = matrix + np.diag(hidden)
             whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
         return Moments(matrix, whitening, added, hidden, noise, radius)

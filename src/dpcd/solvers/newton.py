@@ -246,10 +246,10 @@ class _Model:
         seen = float(step @ (self.gradients[-1] - self.gradients[-2]))
         noise = math.sqrt((self.variances[-1] + self.variances[-2]) * float(step @ self.moments.matrix @ step))
         if isinstance(self.scaled.problem.loss, Squared):
-            # Its curvature is that of the moments, but for their noise: too little of it would make steps diverge.
+            # Its curvature is that of the moments, but for noise and shortened rows: too little makes steps diverge.
             if seen - _CERTAIN * noise < expected:
                 return
-            factor = min((seen - noise) / expected, 1.0 + self.moments.noise * math.sqrt(2.0 * len(step)))
+            factor = min((seen - noise) / expected, _STEEPER)
         elif seen > expected:
             factor = min(max((seen - noise) / expected, 1.0), _STEEPER)
         else:

@@ -32,6 +32,9 @@ _FALSE_TARGETS = 1e-5
 _FLAG_BUCKET = LARGEST_EXPONENT
 # Most of μ² for one look at the magnitudes of all columns; and, for each column that is looked at again.
 _MOST_MAGNITUDES, _MOST_AGAIN = 0.12, 0.02
+# Values are clipped at so many times what a histogram shows of them. With more, models of long-tailed columns owe too
+# much to a few records; with less, too little is left of columns of which a small budget shows only the middle.
+_BEYOND_WHAT_SHOWS = 2.0
 # A mean counts as different from zero from so many noise deviations on; a histogram around it has the last word.
 _SIGNIFICANT_MEAN = 2.5
 _MOST_ROUNDS = 4
@@ -196,8 +199,9 @@ class Range:
 
     @classmethod
     def learnt(cls, magnitude: Floats, center: Floats) -> Range:
-        """Around a centre, up to four times what a histogram shows: beyond there is too little to learn from."""
-        return cls(center - 4.0 * magnitude, center + 4.0 * magnitude, center, magnitude)
+        """Around a centre, up to twice what a histogram shows."""
+        reach = _BEYOND_WHAT_SHOWS * magnitude
+        return cls(center - reach, center + reach, center, magnitude)
 
 
 @dataclass(frozen=True, eq=False)

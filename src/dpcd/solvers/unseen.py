@@ -14,8 +14,9 @@ from dpcd.solvers.joint import Clips, Moments, Scaled, Sizes
 from dpcd.solvers.problem import Floats
 
 # Rows a little longer than most are shortened in the moments and seen in gradients. What normal rows would lose so,
-# times this, is not hidden. Less than the second number is not worth a look, more than the third is worth a word.
-_ORDINARY, _WORTH_A_LOOK, _MOSTLY = 2.0, 0.05, 0.5
+# times this, is not hidden, and neither are so many deviations of the noise in a scale. Less than the third number is
+# not worth a look, more than the last is worth a word.
+_ORDINARY, _DOUBT, _WORTH_A_LOOK, _MOSTLY = 2.0, 2.0, 0.05, 0.5
 # Share of the budget for the sizes of the targets, which are looked for in so many octaves about their mean. No more
 # than so many times that are expected where nothing can be seen of them.
 _TARGETS_SHARE, _OCTAVES_BELOW, _OCTAVES_ABOVE, _OF_NORMAL_TARGETS = 0.04, 8, 5, 4.0
@@ -66,7 +67,9 @@ class Unseen:
         # E(‖x‖² − r²)₊/p of normal rows, half of whose squared norm has the gamma distribution.
         half, bound = size / 2.0, moments.radius**2 / 2.0
         ordinary = gammaincc(half + 1.0, bound) - bound / half * gammaincc(half, bound)
-        hidden = np.maximum(0.0, moments.hidden - _ORDINARY * ordinary)
+        # A scale that was learnt may be too large by its own noise, and what is missing for that reason is not hidden.
+        doubt = _DOUBT * self.scaled.problem.uncertainty_of(self.scaled.active)
+        hidden = np.maximum(0.0, moments.hidden - doubt - _ORDINARY * ordinary)
         # Shrunk by the part of it that noise explains.
         hidden = hidden**3 / np.maximum(hidden**2 + moments.noise**2, np.finfo(float).tiny)
         return hidden if np.any(hidden > _WORTH_A_LOOK) else np.zeros(size)

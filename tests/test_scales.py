@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from dpcd import DPLogisticRegression, DPRidge
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
-from dpcd.solvers.scales import Declared, prepare
+from dpcd.solvers.scales import Declared, Range, prepare
 from dpcd.solvers.scales import _range as range_at
 
 SQUARED = Squared()
@@ -179,3 +180,32 @@ def test_wrong_shares():
             GaussianSmoothness(share)
         with pytest.raises(ValueError, match="share"):
             LaplaceSmoothness(share)
+
+
+@pytest.mark.parametrize("model", [DPLogisticRegression, DPRidge], ids=["labels", "numbers"])
+def test_rare_flags_whose_scale_is_hardly_known_do_not_make_steps_diverge(model):
+    """Standardised, a flag that one record in a hundred has reaches ten times as far as its second moment says."""
+    rng = np.random.default_rng(3)
+    flags = (rng.random((20_000, 3)) < 0.01).astype(float)
+    X = np.c_[rng.normal(size=(20_000, 6)), (flags - flags.mean(axis=0)) / flags.std(axis=0)]
+    signal = 0.6 * X[:, :6].sum(axis=1)
+    labels = model is DPLogisticRegression
+    y = rng.random(20_000) < 1.0 / (1.0 + np.exp(-signal)) if labels else signal + 0.3 * rng.normal(size=20_000)
+    for seed in range(5):
+        fitted = model(epsilon=10.0, random_state=seed).fit(X, y)
+        predicted = fitted.decision_function(X) if labels else fitted.predict(X)
+        assert np.mean((predicted - signal) ** 2) < 0.05 * np.mean(signal**2)
+
+
+def test_values_are_clipped_at_twice_what_a_histogram_shows():
+    ranges = Range.learnt(np.array([4.0, 0.0]), np.array([1.0, 3.0]))
+    assert (ranges.lower.tolist(), ranges.upper.tolist()) == ([-7.0, 3.0], [9.0, 3.0])
+
+
+def test_a_few_records_far_out_do_not_make_the_model(rng):
+    """Counts with a long tail, and a target that does not follow it: others' predictions get it right."""
+    X = np.exp(2.0 * rng.normal(size=(20_000, 4)))
+    y = np.log(X).sum(axis=1) + rng.normal(size=20_000)
+    for seed in range(4):
+        predicted = DPRidge(epsilon=10.0, random_state=seed).fit(X, y).predict(X)
+        assert np.mean((predicted - y) ** 2) < 0.8 * np.var(y)

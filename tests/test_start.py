@@ -72,6 +72,10 @@ class TestTheStart:
         assert release.description == JointGradient.description
         assert problem.curator.spent.mu_squared == pytest.approx(start.share * problem.mu**2, rel=1e-6)
         assert 0.004 <= start.share <= 0.15
+        assert 0.05 <= start.flatness <= 1.0
+        if isinstance(loss, Logistic):
+            positive = 1.0 / (1.0 + math.exp(-problem.weights(start.point)[-1]))
+            assert start.flatness == pytest.approx(4.0 * positive * (1.0 - positive), rel=1e-4)
 
     @pytest.mark.parametrize(("loss", "intercept"), [(Squared(), True), (Huber(), True), (Logistic(), False)])
     def test_where_there_is_no_constant_to_learn_nothing_is_spent(self, loss, intercept, rng):
@@ -79,7 +83,7 @@ class TestTheStart:
         problem = scaled(X, y, loss, 1.0, intercept)
         start = problem.start()
         assert not start.point.any()
-        assert start.share == 0.0
+        assert (start.share, start.flatness) == (0.0, 1.0)
         assert problem.curator.releases == ()
 
     def test_little_budget_gets_a_larger_share_and_what_could_be_noise_is_not_believed(self, rng):
@@ -162,7 +166,7 @@ def test_a_small_budget_learns_of_a_rare_class_what_there_is_to_learn(monkeypatc
         return (objective(*problem, model.coef_[0], model.intercept_[0]) - best) / (zero - best)
 
     ours = np.mean([loses(seed) for seed in range(4)])
-    monkeypatch.setattr(Scaled, "start", lambda self, share=None: Start(np.zeros(self.size), 0.0))
+    monkeypatch.setattr(Scaled, "start", lambda self, share=None: Start(np.zeros(self.size)))
     without = np.mean([loses(seed) for seed in range(4)])
     assert ours < 0.25
     assert ours < 0.5 * without
@@ -209,13 +213,20 @@ class TestBelief:
         assert believed[0] > 1.0, "steps that ended early are made up for"
         assert believed[-1] == 0.0
 
+    def test_where_the_loss_is_flat_more_of_a_move_is_noise(self):
+        move = np.zeros(20)
+        move[0] = 1.0
+        steep, flat = (self.pace()._replace(flatness=flatness) for flatness in (1.0, 0.2))
+        assert flat.believed(move, np.full(10, 0.2), 0.0) < 0.9 * steep.believed(move, np.full(10, 0.2), 0.0)
+        assert flat.believed(move, np.zeros(10), 0.0) == steep.believed(move, np.zeros(10), 0.0)
+
     def test_moves_in_steep_directions_are_believed_more_and_stretched_less(self):
         pace, move = self.pace(), np.zeros(20)
         move[0] = 1.0
         noisy, silent = np.full(10, 0.2), np.zeros(10)
         # Columns of second moment 1 in all directions give predictions as long as the move.
-        assert 0.0 < pace.believed(move, noisy, 1.0) == pace.believed(move, noisy, 0.0) < 0.6
-        assert pace.believed(move, noisy, 10.0) > 1.5 * pace.believed(move, noisy, 0.0)
+        assert 0.0 < pace.believed(move, noisy, 1.0) == pace.believed(move, noisy, 0.0) < 0.7
+        assert pace.believed(move, noisy, 10.0) > 1.4 * pace.believed(move, noisy, 0.0)
         assert pace.believed(move, silent, 10.0) < pace.believed(move, silent, 0.0)
         assert pace.believed(move, silent, 10.0) == pytest.approx(1.0, abs=1e-3)
 

@@ -46,7 +46,8 @@ _SHARED_DOC = (
     + """    {TARGET}
     smoothness : array of shape (n_features,), object or None, default=None
         Public second moments of the features times the loss's curvature (M_j in the paper), or how to learn them:
-        `GaussianSmoothness` (what None means) or `LaplaceSmoothness`, both in `dpcd.solvers`.
+        `GaussianSmoothness` (what None means) or `LaplaceSmoothness`, both in `dpcd.solvers`. Do not mix what they are
+        with mere bounds: for a squared loss, what a few columns hide of them is taken for a few records far out.
     solver : "auto" or object, default="auto"
         How to spend the budget: a solver from `dpcd.solvers`, such as ``DPCD()``. ``"auto"`` chooses one from the
         numbers of records and columns, the budget, the penalty and the loss, and `privacy_` says which and why.

@@ -129,8 +129,9 @@ class DPNewton(WholeRecordSolver):
                 repeats += 1
             else:
                 step += 1
-            if len(path) == 1:
+            if quadratic and len(path) == 1:
                 unseen.look(point, clips)
+                model.begin()
             clip = clips.at(len(path), model.moments.whitening, point)
             if clip is None:
                 return scaled.standing(start.point)
@@ -164,6 +165,10 @@ class _Model:
     variances: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Take the Hessian from the moments as they are known."""
         self.hessian = self.scaled.problem.loss.curvature * self.moments.matrix
 
     @property

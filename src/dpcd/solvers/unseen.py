@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaincc, ndtri
+from numpy.typing import NDArray
+from scipy.special import gammaincc, gammainccinv, ndtri
 
 from dpcd.losses import Squared
 from dpcd.privacy.joint import GradientSizes
@@ -14,21 +17,25 @@ from dpcd.solvers.joint import Clips, Moments, Scaled, Sizes
 from dpcd.solvers.problem import Floats
 
 # Rows a little longer than most are shortened in the moments and seen in gradients. What normal rows would lose so,
-# times this, is not hidden, and neither are so many deviations of the noise in a scale. Less than the third number is
-# not worth a look, more than the last is worth a word.
-_ORDINARY, _DOUBT, _WORTH_A_LOOK, _MOSTLY = 2.0, 2.0, 0.05, 0.5
-# Share of the budget for the sizes of the targets, which are looked for in so many octaves about their mean. No more
-# than so many times that are expected where nothing can be seen of them.
-_TARGETS_SHARE, _OCTAVES_BELOW, _OCTAVES_ABOVE, _OF_NORMAL_TARGETS = 0.04, 8, 5, 4.0
-# Where the tail of the targets begins: with so many records as these multiples of the noise in a count, if that is a
-# small part of them all.
+# times this, is not hidden, and neither are so many deviations of the noise in a scale.
+_ORDINARY, _DOUBT = 2.0, 2.0
+# Less than this part of a column is not worth a look. More than the second is worth a word. Where more than the third
+# part of the columns hides something, moments may have been declared too large.
+_WORTH_A_LOOK, _MOSTLY, _MOST_COLUMNS = 0.05, 0.5, 0.5
+# Shares of the budget for the sizes of the targets and of the rows. Sizes are looked for in so many octaves about what
+# is typical of them.
+_TARGETS_SHARE, _ROWS_SHARE, _OCTAVES_BELOW, _OCTAVES_ABOVE = 0.04, 0.02, 8, 5
+# Where a tail begins: with so many records as these multiples of the noise in a count, if that is a small part of all.
 _TAIL, _SMALL_PART = (4.0, 8.0), 0.25
+# Where the tail of the rows is not longer than so many times that of normal rows, none is far out; if it is seen from
+# such a part of all on.
+_LONG_ROWS, _ALL_BUT_FEW = 1.15, 0.05
+# Where the tail of the targets is longer than so many times a normal one, they may be farther out than any that can be
+# seen, by this power of how much longer it is. Where nothing can be seen, none is beyond so many times what is typical.
+_LONG_TARGETS, _EXTRAPOLATED, _OF_NORMAL_TARGETS = 1.1, 12.0, 4.0
 # Unseen records are a couple, and as many more as so many deviations of the noise that the whole budget could count
 # them with.
-_COUPLE, _COUNTED = 2.0, 0.7
-# Where the tail is longer than so many times that of the normal distribution, targets may be farther out than any that
-# can be seen, by this power of how much longer it is.
-_LONG_TAIL, _EXTRAPOLATED = 1.1, 12.0
+_COUPLE, _COUNTED = 2.0, 0.6
 
 
 @dataclass(eq=False)
@@ -42,7 +49,9 @@ class Unseen:
     a model may predict that much for each of them, and pays for what it predicts beyond.
 
     It is a guess. Where such records follow the model, their targets are far out too, and among all targets that makes
-    for a long tail: where it can be seen, more is allowed. Where it cannot, weights are kept too small.
+    for a long tail: where it can be seen, more is allowed. Where it cannot, weights are kept too small. And where most
+    columns hide something while no row is seen to be longer than others, the moments were declared too large: there is
+    nothing far out.
 
     Parameters
     ----------
@@ -72,33 +81,68 @@ class Unseen:
         hidden = np.maximum(0.0, moments.hidden - doubt - _ORDINARY * ordinary)
         # Shrunk by the part of it that noise explains.
         hidden = hidden**3 / np.maximum(hidden**2 + moments.noise**2, np.finfo(float).tiny)
+        # Nothing of the intercept is far out, whatever part of it long rows take along.
+        hidden = np.where(self._columns, hidden, 0.0)
         return hidden if np.any(hidden > _WORTH_A_LOOK) else np.zeros(size)
+
+    @property
+    def _columns(self) -> NDArray[np.bool_]:
+        """Which columns are not the intercept."""
+        return np.asarray(self.scaled.active < self.scaled.problem.n_penalized)
+
+    @property
+    def _widespread(self) -> bool:
+        """Whether most columns hide something."""
+        return float(np.mean(self.hidden[self._columns] > _WORTH_A_LOOK)) > _MOST_COLUMNS
 
     @property
     def share(self) -> float:
         """Share of the budget that `look` takes: nothing, if nothing is hidden."""
-        return _TARGETS_SHARE if np.any(self.hidden) else 0.0
+        if not np.any(self.hidden):
+            return 0.0
+        return _TARGETS_SHARE + _ROWS_SHARE if self._widespread else _TARGETS_SHARE
 
     def look(self, point: Floats, clips: Clips) -> None:
-        """Release the sizes of the targets around the constant of a point, and find out what may be predicted."""
-        scaled, share = self.scaled, self.share
+        """Find out what may be predicted, from the sizes of the targets around the constant of a point."""
+        scaled, size = self.scaled, self.scaled.size
         # The size of a gradient at the start is that of the target times that of the row, which is √p on average.
-        typical = math.sqrt(clips.squared_size / scaled.size)
-        if share == 0.0 or not 1e-100 < typical < 1e100:
+        typical = math.sqrt(clips.squared_size / size)
+        if self.share == 0.0 or not 1e-100 < typical < 1e100:
             return
+        if self._widespread:
+            rows = self._sizes("rows", 1.0, np.zeros(size), _ROWS_SHARE)
+            half = np.sum(self._columns) / 2.0
+            tail = _tail(rows, scaled.curator.n_records, lambda part: np.sqrt(gammainccinv(half, part)))
+            if tail is not None and tail.part < _ALL_BUT_FEW and tail.longer < _LONG_ROWS:
+                self._take_moments_for_bounds()
+                return
         constant = np.where(scaled.active == scaled.problem.n_penalized, point, 0.0)
-        octave = round(math.log2(typical))
+        targets = self._sizes("slopes", typical, constant, _TARGETS_SHARE)
+        tail = _tail(targets, scaled.curator.n_records, lambda part: -ndtri(part / 2.0))
+        if tail is None:
+            largest = _OF_NORMAL_TARGETS * typical
+        else:
+            largest = tail.size * max(1.0, tail.longer / _LONG_TARGETS) ** _EXTRAPOLATED
+        self.plausible = math.sqrt((_COUPLE + _COUNTED / scaled.mu) / scaled.curator.n_records) * largest
+
+    def _take_moments_for_bounds(self) -> None:
+        """Forget what is hidden, and its curvature too."""
+        self.hidden = np.zeros(self.scaled.size)
+        visible = self.moments.matrix - np.diag(self.moments.hidden)
+        self.moments = replace(self.moments, matrix=visible, hidden=self.hidden)
+
+    def _sizes(self, of: str, typical: float, point: Floats, share: float) -> Sizes:
+        """Release a histogram of sizes about a typical one, which is 1 for rows without the intercept."""
+        scaled, octave = self.scaled, round(math.log2(typical))
         mechanism = GradientSizes(
-            scaled.view(np.ones(scaled.size), constant),
+            scaled.view(self._columns / math.sqrt(scaled.size), point),
             scaled.multiplier(share),
             per_octave=2,
             smallest=octave - _OCTAVES_BELOW,
             largest=octave + _OCTAVES_ABOVE,
-            of="slopes",
+            of=of,
         )
-        targets, n_records = Sizes.of(scaled.curator, mechanism), scaled.curator.n_records
-        largest = _largest_target(targets, n_records) or _OF_NORMAL_TARGETS * typical
-        self.plausible = math.sqrt((_COUPLE + _COUNTED / scaled.mu) / n_records) * largest
+        return Sizes.of(scaled.curator, mechanism)
 
     def pulls(self, points: Floats, gradients: Floats, variances: Floats) -> Floats:
         """What unseen records add to the gradient at each point.
@@ -143,13 +187,23 @@ class Unseen:
         )
 
 
-def _largest_target(targets: Sizes, n_records: int) -> float | None:
-    """A size beyond which no target is expected; None where too little can be seen of them."""
-    counts = np.array(_TAIL) * targets.noise
-    median, sizes = targets.exceeded_by(n_records / 2.0), [targets.exceeded_by(count) for count in counts]
+class _Tail(NamedTuple):
+    """A size that few records exceed, the part of them in the tail, and how many times longer it is than expected."""
+
+    size: float
+    part: float
+    longer: float
+
+
+def _tail(sizes: Sizes, n_records: int, expected: Callable[[Floats], Floats]) -> _Tail | None:
+    """The tail of some sizes; None where too little can be seen of them.
+
+    `expected` tells which multiple of some unit a part of all sizes is expected to exceed.
+    """
+    counts = np.array(_TAIL) * sizes.noise
+    median, tail = sizes.exceeded_by(n_records / 2.0), np.array([sizes.exceeded_by(count) for count in counts])
     if counts[-1] > _SMALL_PART * n_records or median == 0.0:
         return None
-    # Of normal targets, with this median, as many would exceed these sizes.
-    normal = median * ndtri(counts / (2.0 * n_records)) / ndtri(0.25)
-    longer = float(np.exp(np.mean(np.log(sizes / normal)))) / _LONG_TAIL
-    return float(sizes[0] * max(1.0, longer) ** _EXTRAPOLATED)
+    multiples = expected(counts / n_records) / expected(np.array(0.5))
+    longer = float(np.exp(np.mean(np.log(tail / (median * multiples)))))
+    return _Tail(float(tail[0]), float(counts[-1]) / n_records, longer)

@@ -82,18 +82,18 @@ class Unseen:
         # Shrunk by the part of it that noise explains.
         hidden = hidden**3 / np.maximum(hidden**2 + moments.noise**2, np.finfo(float).tiny)
         # Nothing of the intercept is far out, whatever part of it long rows take along.
-        hidden = np.where(self._columns, hidden, 0.0)
+        hidden = np.where(self._features, hidden, 0.0)
         return hidden if np.any(hidden > _WORTH_A_LOOK) else np.zeros(size)
 
     @property
-    def _columns(self) -> NDArray[np.bool_]:
+    def _features(self) -> NDArray[np.bool_]:
         """Which columns are not the intercept."""
         return np.asarray(self.scaled.active < self.scaled.problem.n_penalized)
 
     @property
     def _widespread(self) -> bool:
         """Whether most columns hide something."""
-        return float(np.mean(self.hidden[self._columns] > _WORTH_A_LOOK)) > _MOST_COLUMNS
+        return float(np.mean(self.hidden[self._features] > _WORTH_A_LOOK)) > _MOST_COLUMNS
 
     @property
     def share(self) -> float:
@@ -111,7 +111,7 @@ class Unseen:
             return
         if self._widespread:
             rows = self._sizes("rows", 1.0, np.zeros(size), _ROWS_SHARE)
-            half = np.sum(self._columns) / 2.0
+            half = np.sum(self._features) / 2.0
             tail = _tail(rows, scaled.curator.n_records, lambda part: np.sqrt(gammainccinv(half, part)))
             if tail is not None and tail.part < _ALL_BUT_FEW and tail.longer < _LONG_ROWS:
                 self._take_moments_for_bounds()
@@ -135,7 +135,7 @@ class Unseen:
         """Release a histogram of sizes about a typical one, which is 1 for rows without the intercept."""
         scaled, octave = self.scaled, round(math.log2(typical))
         mechanism = GradientSizes(
-            scaled.view(self._columns / math.sqrt(scaled.size), point),
+            scaled.view(self._features / math.sqrt(scaled.size), point),
             scaled.multiplier(share),
             per_octave=2,
             smallest=octave - _OCTAVES_BELOW,

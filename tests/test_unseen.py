@@ -79,10 +79,25 @@ class TestWholeFits:
 
     def test_who_declares_too_much_is_told(self, rng):
         X = rng.normal(size=(20_000, 4))
-        model = DPRidge(epsilon=3.0, smoothness=np.array([400.0, 1.0, 1.0, 1.0]), random_state=0).fit(X, X[:, 1])
-        assert any("declared larger than it is" in note for note in model.privacy_.notes)
-        honest = DPRidge(epsilon=3.0, smoothness=np.ones(4), random_state=0).fit(X, X[:, 1])
-        assert not any("declared" in note for note in honest.privacy_.notes)
+        y = X[:, 0] + X[:, 1]
+        for smoothness, words in (
+            ([400.0, 1.0, 1.0, 1.0], "was declared and is not there"),
+            (4.0 * np.ones(4), "bounds"),
+        ):
+            model = DPRidge(epsilon=3.0, smoothness=np.array(smoothness), random_state=0).fit(X, y)
+            assert any(words in note for note in model.privacy_.notes)
+        honest = DPRidge(epsilon=3.0, smoothness=np.ones(4), random_state=0).fit(X, y)
+        assert len(honest.privacy_.notes) == 1, "which solver was chosen, and why"
+
+    def test_a_column_that_stands_apart_hides_nothing(self):
+        """Among many that are alike its eigenvalue is shrunk, but the release has shown all of it."""
+        rng = np.random.default_rng(1)
+        X = math.sqrt(0.9) * rng.normal(size=(5000, 1)) + math.sqrt(0.1) * rng.normal(size=(5000, 30))
+        X[:, -1] = rng.normal(size=5000)
+        y = X[:, -1] + 0.5 * rng.normal(size=5000)
+        for seed in range(4):
+            solution, _ = solve(Auto(), X, y, Squared(), Zero(), 1.0, seed)
+            assert solution.weights[-1] == pytest.approx(1.0, abs=0.08)
 
 
 def unseen(hidden, loss=None, noise=1e-3, uncertainty=None, epsilon=1.0, n_records=1000):
@@ -96,7 +111,7 @@ def unseen(hidden, loss=None, noise=1e-3, uncertainty=None, epsilon=1.0, n_recor
     )
     loss = Squared() if loss is None else loss
     problem = Problem(loss, Zero(), loss.curvature * np.ones(size), size, uncertainty=uncertainty)
-    moments = Moments(np.eye(size), np.eye(size), np.zeros((size, size)), hidden, noise, 1.5 * math.sqrt(size))
+    moments = Moments(np.eye(size), np.eye(size), np.zeros((size, size)), hidden, hidden, noise, 1.5 * math.sqrt(size))
     return Unseen(Scaled.of(curator, problem, 1), moments)
 
 

@@ -176,7 +176,7 @@ class _Pace(NamedTuple):
         if length == 0.0:
             return 1.0
         full = min(1.0, self.step / max(1.0, self.flattest))
-        weights = _weights_in_average(1.0 - _FORGOTTEN * self.flatness * full, self.n_steps, self.n_averaged)
+        weights = _weights_in_average(1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full, self.n_steps, self.n_averaged)
         variance = float(weights**2 @ (self.step * noises) ** 2)
         # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
         explained, steepness = size * variance / length, 1.0

@@ -41,7 +41,8 @@ _FEW_EVEN_HANDED, _MOST_EVEN_HANDED = 0.004, 0.15
 # So does the mean label, which is believed if it exceeds so many deviations of noise. No constant prediction is beyond
 # the next number, and none is looked for with a loss that hardly has a slope.
 _SURE_LABELS, _FARTHEST_CONSTANT, _LEAST_SLOPE = 3.0, 20.0, 1e-100
-# How far second derivatives look to either side, and the least part of a loss's curvature that they are taken for.
+# How far second derivatives look to either side, as a part of the way on which a loss is curved, and the least part of
+# its curvature that they are taken for.
 _SHORT_WAY, _FLATTEST = 1e-3, 0.05
 # What moments and Hessians may take together, so that with all this something is left for gradients.
 LARGEST_SHARE = 0.65
@@ -142,9 +143,11 @@ def best_constant(loss: Loss, mean: float) -> float:
 
 def _flatness(loss: Loss, constant: float, mean: float) -> float:
     """Mean second derivative at a constant prediction for labels of this mean, as a part of the loss's curvature."""
-    ends = constant - _SHORT_WAY, constant + _SHORT_WAY
+    # A part of the way on which its slope changes from one end to the other.
+    way = _SHORT_WAY * loss.lipschitz / loss.curvature
+    ends = constant - way, constant + way
     low, high = ((1.0 + mean) * loss.derivative(1.0, end) + (1.0 - mean) * loss.derivative(-1.0, end) for end in ends)
-    return min(max((high - low) / (4.0 * _SHORT_WAY * loss.curvature), _FLATTEST), 1.0)
+    return min(max((high - low) / (4.0 * way * loss.curvature), _FLATTEST), 1.0)
 
 
 class Start(NamedTuple):
@@ -330,18 +333,25 @@ class Scaled:
         return Clips(self, first, share, later)
 
     def quadratic(
-        self, hessian: Floats, linear: Floats, metric: Floats, variance: float, squared_size: float
+        self,
+        hessian: Floats,
+        linear: Floats,
+        metric: Floats,
+        variance: float,
+        squared_size: float,
+        guessed: Floats | float = 0.0,
     ) -> Quadratic:
         """The quadratic model in the coordinates of the weights.
 
         Its linear term is off by privacy noise of this variance in the metric S, and by the sampling of the records.
         The mean square of a logistic model's gradients is its Hessian, if the model is right; that of other losses is
-        known over all p directions together.
+        known over all p directions together. What of the linear term is guessed may be wrong by as much as it is.
         """
         logistic = isinstance(self.problem.loss, Logistic)
         sampling = hessian if logistic else squared_size / self.size * metric
         scale = np.outer(self.roots, self.roots)
-        covariance = (variance * metric + sampling / self.curator.n_records) * scale
+        doubt = np.diag(np.broadcast_to(np.square(guessed), self.size))
+        covariance = (variance * metric + sampling / self.curator.n_records + doubt) * scale
         return Quadratic(hessian * scale, linear * self.roots, self.active, covariance, self.problem.n_penalized)
 
     def moments(self, share: float, rounds: int) -> Moments:
@@ -353,17 +363,21 @@ class Scaled:
                 self.view(whitening, np.zeros(size)), self.multiplier(share / rounds), radius=radius
             )
             noise = mechanism.noise_level(self.curator.n_records)
-            values, vectors = np.linalg.eigh(self.curator.release(mechanism))
+            released = self.curator.release(mechanism)
+            unwhitened = np.linalg.inv(whitening)
+            values, vectors = np.linalg.eigh(released)
             values, left = shrunk(values, noise)
             raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
-            back = np.linalg.inv(whitening) @ vectors
+            back = unwhitened @ vectors
             matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
             # Second moments are 1 by construction: what is missing was hidden by shortening long rows, or the scale was
             # learnt and is too large. With too much curvature steps are short, with too little they diverge.
             hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
+            # Of a column that stands apart from others, shrinking eigenvalues takes away what the release had shown.
+            missing = np.clip(1.0 - np.diag(unwhitened @ released @ unwhitened.T), 0.0, hidden)
             matrix = matrix + np.diag(hidden)
             whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
-        return Moments(matrix, whitening, added, hidden, noise, radius)
+        return Moments(matrix, whitening, added, hidden, missing, noise, radius)
 
     def gradient(self, whitening: Floats, point: Floats, clip: Clip, share: float) -> tuple[Floats, float]:
         """Noisy gradient with respect to u, clipped in the metric of the whitening, and its noise in that metric."""
@@ -411,8 +425,9 @@ class Moments:
         S, positive definite.
     whitening
         B, lower triangular, with B·S·Bᵀ = I.
-    added, hidden
-        What of S is there only because of noise, and what was added to its diagonal for rows that were shortened.
+    added, hidden, missing
+        What of S is there only because of noise, what was added to its diagonal, and what of that the release did not
+        show for rows that were shortened.
     noise
         Standard deviation of the noise on the diagonal, in whitened coordinates.
     radius
@@ -423,8 +438,15 @@ class Moments:
     whitening: Floats
     added: Floats
     hidden: Floats
+    missing: Floats
     noise: float
     radius: float
+
+    @property
+    def metric(self) -> Floats:
+        """The matrix in which noise is alike in all directions: S, unless part of it was found not to be there."""
+        back = np.linalg.inv(self.whitening)
+        return np.asarray(back @ back.T)
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,6 +158,7 @@ class _Model:
     start: Floats
     hessian: Floats = field(init=False)
     linear: Floats = field(init=False)
+    pull: Floats = field(init=False)
     variance: float = field(init=False)
     level: float = 1.0
     points: list[Floats] = field(default_factory=list)
@@ -215,7 +216,8 @@ class _Model:
         trust = 1.0 / (variances + doubt * distances + hidden)
         trust /= trust.sum()
         pulls = self.unseen.pulls(points, gradients, variances)
-        self.linear = trust @ (points @ self.hessian - gradients - pulls)
+        self.pull = trust @ pulls
+        self.linear = trust @ (points @ self.hessian - gradients) - self.pull
         self.variance = float(trust**2 @ variances)
         end = scaled.step(self.hessian, self._believed_linear(), point)
         if quadratic:
@@ -249,7 +251,7 @@ class _Model:
         if expected <= 0.0:
             return
         seen = float(step @ (self.gradients[-1] - self.gradients[-2]))
-        noise = math.sqrt((self.variances[-1] + self.variances[-2]) * float(step @ self.moments.matrix @ step))
+        noise = math.sqrt((self.variances[-1] + self.variances[-2]) * float(step @ self.moments.metric @ step))
         if isinstance(self.scaled.problem.loss, Squared):
             # Its curvature is that of the moments, but for noise and shortened rows: too little makes steps diverge.
             if seen - _CERTAIN * noise < expected:
@@ -269,10 +271,11 @@ class _Model:
         standing = self.hessian @ self.start
         pull = self.linear - standing
         length = float(pull @ np.linalg.solve(self.hessian, pull))
-        explained = self.variance * float(np.trace(np.linalg.solve(self.hessian, self.moments.matrix)))
+        explained = self.variance * float(np.trace(np.linalg.solve(self.hessian, self.moments.metric)))
         believed = max(0.0, 1.0 - explained / length) if length > 0.0 else 0.0
         return np.asarray(standing + believed * pull)
 
     def quadratic(self, squared_size: float) -> Quadratic:
         """The model in the coordinates of the weights."""
-        return self.scaled.quadratic(self.hessian, self.linear, self.moments.matrix, self.variance, squared_size)
+        metric = self.moments.metric
+        return self.scaled.quadratic(self.hessian, self.linear, metric, self.variance, squared_size, self.pull)

@@ -19,17 +19,19 @@ from dpcd.solvers.problem import Floats
 # Rows a little longer than most are shortened in the moments and seen in gradients. What normal rows would lose so,
 # times this, is not hidden, and neither are so many deviations of the noise in a scale.
 _ORDINARY, _DOUBT = 2.0, 2.0
-# Less than this part of a column is not worth a look. More than the second is worth a word. Where more than the third
-# part of the columns hides something, moments may have been declared too large.
-_WORTH_A_LOOK, _MOSTLY, _MOST_COLUMNS = 0.05, 0.5, 0.5
+# Less than this part of a column is not worth a look. Where more than the second part of the columns hides something,
+# moments may have been declared too large.
+_WORTH_A_LOOK, _MOST_COLUMNS = 0.05, 0.5
 # Shares of the budget for the sizes of the targets and of the rows. Sizes are looked for in so many octaves about what
 # is typical of them.
 _TARGETS_SHARE, _ROWS_SHARE, _OCTAVES_BELOW, _OCTAVES_ABOVE = 0.04, 0.02, 8, 5
+# Rows are told apart by less than targets, and so by more buckets.
+_PER_OCTAVE = {"rows": 4, "slopes": 2}
 # Where a tail begins: with so many records as these multiples of the noise in a count, if that is a small part of all.
 _TAIL, _SMALL_PART = (4.0, 8.0), 0.25
 # Where the tail of the rows is not longer than so many times that of normal rows, none is far out; if it is seen from
 # such a part of all on.
-_LONG_ROWS, _ALL_BUT_FEW = 1.15, 0.05
+_LONG_ROWS, _ALL_BUT_FEW = 1.15, 0.1
 # Where the tail of the targets is longer than so many times a normal one, they may be farther out than any that can be
 # seen, by this power of how much longer it is. Where nothing can be seen, none is beyond so many times what is typical.
 _LONG_TARGETS, _EXTRAPOLATED, _OF_NORMAL_TARGETS = 1.1, 12.0, 4.0
@@ -63,6 +65,7 @@ class Unseen:
     moments: Moments
     hidden: Floats = field(init=False)
     plausible: float = math.inf
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.hidden = self._hidden()
@@ -78,7 +81,7 @@ class Unseen:
         ordinary = gammaincc(half + 1.0, bound) - bound / half * gammaincc(half, bound)
         # A scale that was learnt may be too large by its own noise, and what is missing for that reason is not hidden.
         doubt = _DOUBT * self.scaled.problem.uncertainty_of(self.scaled.active)
-        hidden = np.maximum(0.0, moments.hidden - doubt - _ORDINARY * ordinary)
+        hidden = np.maximum(0.0, moments.missing - doubt - _ORDINARY * ordinary)
         # Shrunk by the part of it that noise explains.
         hidden = hidden**3 / np.maximum(hidden**2 + moments.noise**2, np.finfo(float).tiny)
         # Nothing of the intercept is far out, whatever part of it long rows take along.
@@ -127,9 +130,10 @@ class Unseen:
 
     def _take_moments_for_bounds(self) -> None:
         """Forget what is hidden, and its curvature too."""
-        self.hidden = np.zeros(self.scaled.size)
+        self.hidden = nothing = np.zeros(self.scaled.size)
         visible = self.moments.matrix - np.diag(self.moments.hidden)
-        self.moments = replace(self.moments, matrix=visible, hidden=self.hidden)
+        self.moments = replace(self.moments, matrix=visible, hidden=nothing, missing=nothing)
+        self.notes = ("second moments are taken for bounds: most columns have less of them, and no record is far out",)
 
     def _sizes(self, of: str, typical: float, point: Floats, share: float) -> Sizes:
         """Release a histogram of sizes about a typical one, which is 1 for rows without the intercept."""
@@ -137,7 +141,7 @@ class Unseen:
         mechanism = GradientSizes(
             scaled.view(self._features / math.sqrt(scaled.size), point),
             scaled.multiplier(share),
-            per_octave=2,
+            per_octave=_PER_OCTAVE[of],
             smallest=octave - _OCTAVES_BELOW,
             largest=octave + _OCTAVES_ABOVE,
             of=of,
@@ -156,7 +160,19 @@ class Unseen:
             return np.zeros_like(points)
         roots = np.sqrt(self.hidden * (1.0 - self._shown(points, gradients, variances)))
         beyond = np.maximum(0.0, roots * np.abs(points) - self.plausible)
+        self.notes = self._held_back(int(np.count_nonzero(beyond[-1])))
         return np.asarray(roots * beyond * np.sign(points))
+
+    @staticmethod
+    def _held_back(count: int) -> tuple[str, ...]:
+        """What a reader of the statement should know about so many columns."""
+        if count == 0:
+            return ()
+        columns = "a column" if count == 1 else f"{count} columns"
+        return (
+            f"part of the second moments of {columns} is in records too few to be seen, or was declared and is not "
+            "there: predictions for such records are held to the size of the targets",
+        )
 
     def _shown(self, points: Floats, gradients: Floats, variances: Floats) -> Floats:
         """The part of each column's hidden second moment that gradients show after all.
@@ -170,21 +186,9 @@ class Unseen:
         moves = points - weights @ points
         rest = gradients - points @ (moments.matrix - np.diag(moments.hidden))
         expected = moments.hidden * moves
-        noise = variance + moments.noise**2 * float(np.mean(np.sum(moves**2, axis=1)))
+        noise = variance + moments.noise**2 * float(weights @ np.sum(moves**2, axis=1))
         shown = weights @ (expected * (rest - weights @ rest)) / (weights @ expected**2 + noise)
         return np.clip(shown, 0.0, 1.0)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the statement should know about it."""
-        count = int(np.sum(self.hidden > _MOSTLY))
-        if count == 0 or math.isinf(self.plausible):
-            return ()
-        columns = "a column's second moment is" if count == 1 else f"the second moments of {count} columns are"
-        return (
-            f"most of {columns} in records too few to be seen, or declared larger than it is; predictions for such "
-            "records are held to the size of the targets",
-        )
 
 
 class _Tail(NamedTuple):

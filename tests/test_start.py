@@ -17,7 +17,7 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.block import _Pace
-from dpcd.solvers.joint import Scaled, Start, best_constant
+from dpcd.solvers.joint import Scaled, Start, _flatness, best_constant
 from fitting import lost, solve, spent_share
 from problems import name
 from replay import RecordingCurator
@@ -58,6 +58,16 @@ class TestTheBestConstant:
         for mean in (0.0, 0.2, 1.0):
             assert best_constant(loss, mean) == -best_constant(loss, -mean)
         assert 0.0 < best_constant(loss, 1.0) <= 20.0
+
+
+@pytest.mark.parametrize("width", [0.01, 0.5, 2.0])
+def test_the_flatness_of_a_hinge_is_that_of_the_records_at_its_bend(width):
+    """At a constant within the bend of one label only, the records with that label are curved."""
+    loss = SmoothedHinge(width=width)
+    constant = best_constant(loss, 0.9)
+    slopes = [loss.derivative(1.0, constant + h) for h in (-1e-6 * width, 1e-6 * width)]
+    curved = (slopes[1] - slopes[0]) / (2e-6 * width * loss.curvature)
+    assert _flatness(loss, constant, 0.9) == pytest.approx(0.95 * curved, abs=0.06)
 
 
 class TestTheStart:

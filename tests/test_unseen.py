@@ -149,6 +149,15 @@ class TestWhatIsHidden:
         assert unseen([0.6, 0.0, 0.0], uncertainty=np.array([0.0, 0.4, 0.0])).share > 0.0
 
 
+def test_noise_keeps_its_metric_when_moments_turn_out_to_be_bounds():
+    found = unseen([0.5, 0.5])
+    before = found.moments.metric
+    found._take_moments_for_bounds()
+    np.testing.assert_allclose(found.moments.metric, before)
+    np.testing.assert_allclose(found.moments.matrix, 0.5 * np.eye(2))
+    assert found.share == 0.0
+
+
 class TestPulls:
     def test_they_are_the_gradient_of_what_is_predicted_beyond_the_plausible(self):
         found = unseen([0.9, 0.0, 0.5])
@@ -178,6 +187,14 @@ class TestPulls:
         assert second > 0.3
         noisy = found.pulls(points, gradients, np.full(2, 1e3))[-1]
         assert noisy[0] > 0.3, "what could be noise shows nothing"
+
+    def test_intervals_allow_for_them(self):
+        scaled = unseen([0.9, 0.9]).scaled
+        eye = np.eye(2)
+        without, with_guess = (
+            scaled.quadratic(eye, np.ones(2), eye, 0.01, 1.0, pull) for pull in (0.0, np.array([0.3, 0.0]))
+        )
+        np.testing.assert_allclose(with_guess.covariance - without.covariance, np.diag([0.09, 0.0]), atol=1e-15)
 
 
 class TestTargets:

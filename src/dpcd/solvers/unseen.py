@@ -82,8 +82,9 @@ class Unseen:
         # A scale that was learnt may be too large by its own noise, and what is missing for that reason is not hidden.
         doubt = _DOUBT * self.scaled.problem.uncertainty_of(self.scaled.active)
         hidden = np.maximum(0.0, moments.missing - doubt - _ORDINARY * ordinary)
-        # Shrunk by the part of it that noise explains.
-        hidden = hidden**3 / np.maximum(hidden**2 + moments.noise**2, np.finfo(float).tiny)
+        # Shrunk by the part of it that noise explains, and nothing if the largest of so many noises could be as large.
+        surely = hidden > moments.noise * math.sqrt(2.0 * math.log(size + 1.0))
+        hidden = np.divide(hidden**3, hidden**2 + moments.noise**2, out=np.zeros(size), where=surely)
         # Nothing of the intercept is far out, whatever part of it long rows take along.
         hidden = np.where(self._features, hidden, 0.0)
         return hidden if np.any(hidden > _WORTH_A_LOOK) else np.zeros(size)

@@ -158,7 +158,7 @@ class _Model:
     start: Floats
     hessian: Floats = field(init=False)
     linear: Floats = field(init=False)
-    pull: Floats = field(init=False)
+    guessed: Floats = field(init=False)
     variance: float = field(init=False)
     level: float = 1.0
     points: list[Floats] = field(default_factory=list)
@@ -216,8 +216,8 @@ class _Model:
         trust = 1.0 / (variances + doubt * distances + hidden)
         trust /= trust.sum()
         pulls = self.unseen.pulls(points, gradients, variances)
-        self.pull = trust @ pulls
-        self.linear = trust @ (points @ self.hessian - gradients) - self.pull
+        self.guessed = trust @ pulls
+        self.linear = trust @ (points @ self.hessian - gradients) - self.guessed
         self.variance = float(trust**2 @ variances)
         end = scaled.step(self.hessian, self._believed_linear(), point)
         if quadratic:
@@ -278,4 +278,4 @@ class _Model:
     def quadratic(self, squared_size: float) -> Quadratic:
         """The model in the coordinates of the weights."""
         metric = self.moments.metric
-        return self.scaled.quadratic(self.hessian, self.linear, metric, self.variance, squared_size, self.pull)
+        return self.scaled.quadratic(self.hessian, self.linear, metric, self.variance, squared_size, self.guessed)

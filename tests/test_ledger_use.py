@@ -168,18 +168,20 @@ class TestProcesses:
         assert execute(Ledger(url), "PRAGMA integrity_check") == [("ok",)]
         charge(Ledger(url))
 
+    @staticmethod
+    def in_a_process(target, *args):
+        process = ledger_worker.processes.Process(target=target, args=args)
+        process.start()
+        process.join(30)
+        assert process.exitcode == 0
+        process.close()
+
     def test_read_only_half_way(self, folder):
         url, _ = self.create(folder, capacity=100)
         path = folder / "ledger.db"
         charge(Ledger(url))
         os.chmod(path, 0o444)
-        process = ledger_worker.processes.Process(
-            target=ledger_worker.meet_read_only, args=(url, "patients", str(folder / "message"))
-        )
-        process.start()
-        process.join(30)
-        assert process.exitcode == 0
-        process.close()
+        self.in_a_process(ledger_worker.meet_read_only, url, "patients", str(folder / "message"))
         message, n_charges = (folder / "message").read_text().splitlines()
         assert "it cannot be written: make the file, its folder, and ledger.db-wal and ledger.db-shm" in message
         assert n_charges == "1"
@@ -190,13 +192,7 @@ class TestProcesses:
 
     def test_a_disk_that_fills_up(self, folder):
         url, _ = self.create(folder, capacity=100)
-        process = ledger_worker.processes.Process(
-            target=ledger_worker.fail_to_grow, args=(url, "patients", str(folder / "witnesses"))
-        )
-        process.start()
-        process.join(30)
-        assert process.exitcode == 0
-        process.close()
+        self.in_a_process(ledger_worker.fail_to_grow, url, "patients", str(folder / "witnesses"))
         assert re.search("the disk (is full|did not read or write it)", (folder / "message").read_text())
         n_charges, n_witnessed = ledger_worker.check_against_witnesses(url, "patients", folder / "witnesses")
         assert 1 < n_witnessed <= n_charges < 1000

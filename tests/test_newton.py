@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpcd import DPLogisticRegression
-from dpcd.experiments.families import family
+from dpcd.experiments.families import Sample, family
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.nonprivate import newton_optimum, objective, optimum
 from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
@@ -16,7 +16,7 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.joint import Moments, Scaled, Sizes, shrunk
-from dpcd.solvers.newton import _Model
+from dpcd.solvers.newton import _believed_hessian, _Model
 from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.unseen import Unseen
 from fitting import lost, solve, spent_share
@@ -174,7 +174,7 @@ def test_releases_and_what_is_made_of_them():
     gradients = [mechanism for mechanism, _ in curator.tape if isinstance(mechanism, JointGradient)]
     assert len(gradients) == solution.n_passes == len(solution.path) == 4
     costs = [mechanism.cost.mu_squared for mechanism in gradients]
-    np.testing.assert_allclose(np.divide(costs[1:], costs[:-1]), 1.7)
+    np.testing.assert_allclose(np.divide(costs[1:], costs[:-1]), 1.5)
     assert not gradients[0].view.weights.any()
     np.testing.assert_array_equal(gradients[2].view.weights, solution.path[1])
     # Shrinkage alone is between the quadratic's minimum and the weights.
@@ -187,20 +187,19 @@ class TestFarStarts:
     """On the way to a rare class the curvature falls again and again."""
 
     def run(self, **settings):
-        sample = family("rare-class", 50_000, 5, Logistic())
+        sample = family("rare-class", 100_000, 6, Logistic())
         return sample, *solve(DPNewton(**settings), sample.X, sample.y, sample.loss, sample.penalty, 3.0)
 
-    def test_there_are_more_steps_with_fresh_hessians(self):
+    def test_more_of_the_steps_have_fresh_hessians(self):
         _, solution, curator = self.run()
-        more = solution.n_passes - 6
-        assert 1 <= more <= 4
+        assert solution.n_passes == 8
         matrices = [mechanism for mechanism, _ in curator.tape if isinstance(mechanism, MomentMatrix)]
-        assert sum(mechanism.weighted for mechanism in matrices) == 2 + more
+        assert 1 <= sum(mechanism.weighted for mechanism in matrices) - 2 <= 4
         assert 0.98 <= spent_share(curator) <= 1.0
 
     def test_no_step_is_too_long(self):
         sample, solution, _ = self.run()
-        moves = np.diff(np.vstack([np.zeros(5), solution.path]), axis=0)
+        moves = np.diff(np.vstack([np.zeros(6), solution.path]), axis=0)
         assert np.all(np.sqrt(np.mean((sample.X @ moves.T) ** 2, axis=0)) < 2.1)
 
     @pytest.mark.parametrize("settings", [{"n_steps": 2}, {"moments": 0.4, "hessians": 0.24}, {"growth": 5.0}], ids=str)
@@ -209,15 +208,61 @@ class TestFarStarts:
         assert 0.98 <= spent_share(curator) <= 1.0
 
 
-class TestShrunkEigenvalues:
-    def noise(self, size, rng):
-        """A symmetric matrix with noise of deviation 1 on its diagonal, as `MomentMatrix` makes it."""
-        draws = rng.normal(size=(size, size))
-        return (draws + draws.T) / 2.0
+def symmetric_noise(size, rng):
+    """A symmetric matrix with noise of deviation 1 on its diagonal, as `MomentMatrix` makes it."""
+    draws = rng.normal(size=(size, size))
+    return (draws + draws.T) / 2.0
 
+
+class TestBelievedHessians:
+    """Where a model is sure of most records, the curvature is low along its predictions, and the same elsewhere."""
+
+    def test_along_predictions_the_curvature_is_what_was_released(self, rng):
+        size, noise = 20, 0.04
+        predictions = rng.normal(size=size)
+        along = predictions / np.linalg.norm(predictions)
+        true = 0.5 * np.eye(size) - 0.3 * np.outer(along, along)
+        for _ in range(10):
+            released = true + noise * symmetric_noise(size, rng)
+            believed, level = _believed_hessian(released, noise, predictions)
+            assert along @ believed @ along == pytest.approx(0.2, abs=4 * noise)
+            assert level == pytest.approx(0.485, abs=noise)
+            others = believed - np.outer(along, along) @ believed
+            assert np.linalg.norm(others - true + 0.2 * np.outer(along, along)) < 0.5 * np.linalg.norm(released - true)
+
+    def test_without_noise_nothing_changes(self, rng):
+        rows = rng.normal(size=(50, 6))
+        for predictions in (rng.normal(size=6), np.zeros(6)):
+            believed, level = _believed_hessian(rows.T @ rows / 50, 0.0, predictions)
+            np.testing.assert_allclose(believed, rows.T @ rows / 50, rtol=1e-8, atol=1e-8)
+            assert level == pytest.approx(np.trace(rows.T @ rows / 50) / 6)
+
+    @pytest.mark.parametrize("size", [1, 2, 30])
+    def test_steps_stay_finite_whatever_the_noise(self, size, rng):
+        for _ in range(20):
+            believed, level = _believed_hessian(symmetric_noise(size, rng), 1.0, rng.normal(size=size))
+            assert 0.0 < level < 10.0
+            assert 0.0 < np.linalg.eigvalsh(believed).min()
+
+    def test_classes_that_are_well_apart(self, rng):
+        """Taking the curvature along the predictions for that of other directions loses .04 to .05 here."""
+        y = np.repeat([-1.0, 1.0], 3700)
+        sample = Sample("apart", rng.normal(size=(7400, 20)) + 0.45 * y[:, None], y, Logistic(), L2(1e-4))
+        assert np.mean(lost(DPNewton(), sample, 3.0, range(4))) < 0.03
+
+    def test_a_fresh_hessian_is_not_corrected_by_the_way_to_it(self, monkeypatch):
+        corrected, sample = [], family("correlated", 20_000, 4, Logistic())
+        monkeypatch.setattr(_Model, "_correct", lambda model: corrected.append(len(model.points)))
+        solve(DPNewton(n_steps=6), sample.X, sample.y, sample.loss, Zero(), 5.0)
+        assert corrected == [3, 5, 6]
+
+
+class TestShrunkEigenvalues:
     def test_noise_is_shrunk_to_its_mean(self, rng):
         for size in (3, 20):
-            found = [shrunk(np.linalg.eigvalsh(5.0 * np.eye(size) + self.noise(size, rng)), 1.0) for _ in range(20)]
+            found = [
+                shrunk(np.linalg.eigvalsh(5.0 * np.eye(size) + symmetric_noise(size, rng)), 1.0) for _ in range(20)
+            ]
             assert np.mean([np.ptp(values) for values, _ in found]) < 0.4 * math.sqrt(2.0 * size)
             assert np.mean([left for _, left in found]) < 0.35
             assert np.mean([values.mean() for values, _ in found]) == pytest.approx(5.0, abs=0.3)
@@ -236,7 +281,7 @@ class TestShrunkEigenvalues:
 
     def test_one_steep_direction_among_noise_stays_what_it_is(self, rng):
         size = 20
-        matrix = np.eye(size) + self.noise(size, rng)
+        matrix = np.eye(size) + symmetric_noise(size, rng)
         matrix[0, 0] += 50.0
         values = np.linalg.eigvalsh(matrix)
         kept, left = shrunk(values, 1.0)
@@ -503,7 +548,7 @@ class TestSizes:
         assert curator.spent.mu_squared <= curator.budget.gaussian_room()
 
     def test_rare_classes_are_learnt(self):
-        sample = family("rare-class", 50_000, 6, Logistic())
+        sample = family("rare-class", 100_000, 6, Logistic())
         truth = objective(*sample[1:], *newton_optimum(*sample[1:]))
         zero = objective(*sample[1:], np.zeros(6))
         model = DPLogisticRegression(epsilon=3.0, fit_intercept=False, random_state=0, classes=[-1, 1])

@@ -122,8 +122,8 @@ class TestTheStart:
         assert compared.start().share == 0.0
         model = DPLogisticRegression(epsilon=1.0, random_state=0).fit(X, rng.integers(0, 3, size=5000))
         gradients = [each for each in model.privacy_.releases if each.description == JointGradient.description]
-        # Six steps for each of three classes, and nothing before.
-        assert sum(each.count for each in gradients) == 18
+        # Eight steps for each of three classes, and nothing before.
+        assert sum(each.count for each in gradients) == 24
 
     def test_how_long_gradients_are_at_the_start(self, rng):
         X, y = labels(100, 0.5, rng)

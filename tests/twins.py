@@ -96,13 +96,14 @@ def joint_gradient(X, y, loss, view, clip, bound):
 
 
 def moment_matrix(X, y, loss, view, radius, weighted, bound):
-    """Sum over the records of a·r·rᵀ, rows shortened to `radius`, in Python's integers."""
+    """Sum over the records of a·r·rᵀ, √a·r shortened to `radius`, in Python's integers."""
     size = len(view.transform)
     totals = [[0] * size for _ in range(size)]
     for row, norm, _, _, share in _views(X, y, loss, view):
         if norm == 0.0:
             continue
-        factor = math.sqrt(share if weighted else 1.0) * (bound / max(norm, radius))
+        part = math.sqrt(share if weighted else 1.0)
+        factor = part * (bound / max(part * norm, radius))
         q = [encode(entry, factor, bound) for entry in row]
         totals = [[totals[j][k] + q[j] * q[k] for k in range(size)] for j in range(size)]
     return totals

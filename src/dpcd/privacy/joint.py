@@ -241,14 +241,14 @@ class JointGradient(_Joint):
 
 @dataclass(frozen=True, eq=False)
 class MomentMatrix(_Joint):
-    """mean of a·r·rᵀ for rows r = T·x scaled down to l2 norm at most `radius`.
+    """mean of a·r·rᵀ for rows r = T·x, √a·r scaled down to l2 norm at most `radius`.
 
     Parameters
     ----------
     view, noise_multiplier
         How to look at the records, and noise over sensitivity.
     radius
-        Largest norm of a row.
+        Largest norm of √a·r. Rows that are long where the loss has little curvature stay whole.
     weighted
         Whether a is the loss's second derivative at x·w as a part of its curvature, in [0, 1] (a Hessian), or 1.
 

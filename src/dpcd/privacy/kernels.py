@@ -428,8 +428,9 @@ def bound_rows(rows, norms, shares, radius, lattice):  # type: ignore[no-untyped
     """Replace the rows by sqrt(share)·row, scaled down to norm at most `radius`, in whole lattice units."""
     factors = np.zeros(norms.shape[0])
     for i in range(norms.shape[0]):
-        length = norms[i] if norms[i] > radius else radius
-        factors[i] = np.sqrt(shares[i]) * (lattice.bound / length)
+        part = np.sqrt(shares[i])
+        length = part * norms[i] if part * norms[i] > radius else radius
+        factors[i] = part * (lattice.bound / length)
     for k in range(rows.shape[0]):
         for i in range(norms.shape[0]):
             entry = rows[k, i] if norms[i] > 0.0 else 0.0

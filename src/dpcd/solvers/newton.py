@@ -25,10 +25,12 @@ from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.unseen import Unseen
 
+# How much more of the budget each gradient gets than the one before it.
+_GROWTH, _GROWTH_IF_QUADRATIC = 1.5, 1.2
 # Steps before which the Hessian of a loss that is not quadratic is released.
 _REFRESHED = (1, 3)
 # Where the curvature falls below this part of what it was, the start was far away: another step with a fresh Hessian
-# is put in. Once that has happened, less of a fall is enough.
+# takes the place of a later one. Once that has happened, less of a fall is enough.
 _FALLEN, _FALLEN_AGAIN, _MOST_REPEATS = 0.5, 0.65, 4
 # A loss's second derivative changes between two points by about this part of its curvature, at the distance at which
 # predictions differ by 1.
@@ -41,8 +43,8 @@ _RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
 # Labels are ±1, and the curvature of their losses is another where predictions differ by more than this in root mean
 # square: no step is longer. With other losses that are not quadratic no step is longer than so many times the last.
 _LONGEST_MOVE, _LONGER = 2.0, 3.0
-# Limits of the factor by which the curvature along a step is corrected. That of the squared loss is where it is steeper
-# by so many deviations of noise.
+# Limits of the factor by which the curvature along a step is corrected, where so many deviations of noise leave no
+# doubt: the last steps go where noise leads them, and would show curvature that is not there.
 _FLATTER, _STEEPER, _CERTAIN = 0.5, 4.0, 3.0
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
@@ -63,11 +65,10 @@ class DPNewton(WholeRecordSolver):
     Parameters
     ----------
     n_steps
-        Gradients to release. None: 8 for the squared loss, 6 for others. Where the curvature of a loss that is not
-        quadratic falls by half, as on the way to a rare class, there are up to four more.
+        Gradients to release.
     growth
         Each gradient gets so many times the budget of the one before it: the last ones decide. None: 1.2 for the
-        squared loss, whose model all gradients make together, and 1.7 for others.
+        squared loss, whose model all gradients make together, and 1.5 for others.
     moments, hessians
         Shares of the budget for the second moments, and for the Hessians of a loss that is not quadratic.
 
@@ -76,17 +77,16 @@ class DPNewton(WholeRecordSolver):
     Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian.
     """
 
-    n_steps: int | None = None
+    n_steps: int = 8
     growth: float | None = None
     moments: float = 0.1
     hessians: float = 0.08
 
     def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
+        object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
-        check_growth(self.n_steps or 8, self.growth or 1.7)
+        check_growth(self.n_steps, self.growth or _GROWTH)
         for name in ("moments", "hessians"):
             check_share(name, getattr(self, name))
         if self.moments + self.hessians >= LARGEST_SHARE:
@@ -103,11 +103,10 @@ class DPNewton(WholeRecordSolver):
         if scaled.size**2 > _HOPELESS * scaled.records:
             return scaled.standing(scaled.start(1.0).point)
         quadratic = isinstance(problem.loss, Squared)
-        n_steps = self.n_steps or (8 if quadratic else 6)
-        refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < n_steps)
+        refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < self.n_steps)
         hessian_share = self.hessians / max(1, len(refreshed))
-        clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < n_steps))
-        weights = (self.growth or (1.2 if quadratic else 1.7)) ** np.arange(n_steps)
+        clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < self.n_steps))
+        weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(self.n_steps)
         start = scaled.start()
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=2))
         left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total - unseen.share
@@ -115,17 +114,18 @@ class DPNewton(WholeRecordSolver):
         model = _Model(scaled, unseen, start.point)
         path: list[Floats] = []
         point, step, repeats = start.point, 0, 0
-        while step < n_steps:
+        while step < len(weights):
             repeated = False
             if step in refreshed:
                 fall = model.refresh(point, hessian_share)
                 far = fall < (_FALLEN_AGAIN if repeats else _FALLEN)
-                affordable = repeats < _MOST_REPEATS and step < n_steps - 1 and hessian_share < 0.2 * left
-                repeated = far and affordable
+                room = len(weights) > refreshed[-1] + 2 and hessian_share < 0.2 * left
+                repeated = far and room and repeats < _MOST_REPEATS
             share = left * weights[step] / weights[step:].sum()
             left -= share
             if repeated:
                 left -= hessian_share
+                weights = weights[:-1]
                 repeats += 1
             else:
                 step += 1
@@ -161,6 +161,7 @@ class _Model:
     guessed: Floats = field(init=False)
     variance: float = field(init=False)
     level: float = 1.0
+    fresh: bool = False
     points: list[Floats] = field(default_factory=list)
     gradients: list[Floats] = field(default_factory=list)
     variances: list[float] = field(default_factory=list)
@@ -184,16 +185,13 @@ class _Model:
             scaled.view(moments.whitening, point), scaled.multiplier(share), radius=moments.radius, weighted=True
         )
         noise = mechanism.noise_level(scaled.curator.n_records)
-        values, vectors = np.linalg.eigh(scaled.curator.release(mechanism))
-        # In this metric all of them would be the same if the curvature were the same for all records.
-        mean, values = max(float(values.mean()), noise), shrunk(values, noise)[0]
-        floor = min(_MOST_RAISED * mean, max(_LEAST_EIGENVALUE * mean, _RAISED * noise * math.sqrt(scaled.size)))
         back = np.linalg.inv(moments.whitening)
-        seen = back @ ((vectors * np.maximum(values, floor)) @ vectors.T) @ back.T
+        believed, mean = _believed_hessian(scaled.curator.release(mechanism), noise, back.T @ point)
+        seen = back @ believed @ back.T
         # What was added to the moments is no part of any record, so it is added here too.
         unseen = mean * moments.added + _CURVATURE_OF_HIDDEN * np.diag(moments.hidden)
         self.hessian = scaled.problem.loss.curvature * (seen + unseen)
-        fall, self.level = mean / self.level, mean
+        fall, self.level, self.fresh = mean / self.level, mean, True
         return fall
 
     def step(self, point: Floats, clip: Clip, share: float) -> Floats:
@@ -204,8 +202,10 @@ class _Model:
         self.gradients.append(gradient)
         self.variances.append(noise**2)
         quadratic = isinstance(scaled.problem.loss, Squared)
-        if len(self.points) > 1:
+        # The last step says what the curvature was on the way, and a Hessian that was just released what it is here.
+        if len(self.points) > 1 and not self.fresh:
             self._correct()
+        self.fresh = False
         # Every gradient says what the linear term of the model is; the farther from here, the less it is believed.
         curvature = scaled.problem.loss.curvature
         doubt = 2.0 * (curvature * moments.noise) ** 2 + (0.0 if quadratic else _CHANGE_OF_CURVATURE**2 / scaled.size)
@@ -258,9 +258,9 @@ class _Model:
                 return
             factor = min((seen - noise) / expected, _STEEPER)
         elif seen > expected:
-            factor = min(max((seen - noise) / expected, 1.0), _STEEPER)
+            factor = min(max((seen - _CERTAIN * noise) / expected, 1.0), _STEEPER)
         else:
-            factor = max(min((seen + noise) / expected, 1.0), _FLATTER)
+            factor = max(min((seen + _CERTAIN * noise) / expected, 1.0), _FLATTER)
         self.hessian = self.hessian + (factor - 1.0) * np.outer(change, change) / expected
 
     def _believed_linear(self) -> Floats:
@@ -279,3 +279,39 @@ class _Model:
         """The model in the coordinates of the weights."""
         metric = self.moments.metric
         return self.scaled.quadratic(self.hessian, self.linear, metric, self.variance, squared_size, self.guessed)
+
+
+def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tuple[Floats, float]:
+    """What is believed of a noisy Hessian in whitened coordinates, and its mean curvature.
+
+    In these coordinates all eigenvalues would be the same if the curvature were the same for all records, so they are
+    shrunk towards their mean. There is one direction in which it is known to be another: that of the predictions, where
+    the records that are far out, of which a model is sure, have little curvature left. Along one direction there is
+    √p times less noise than in the worst of all, so it is believed as it is.
+
+    Parameters
+    ----------
+    released, noise
+        The matrix, and the standard deviation of the noise on its diagonal.
+    predictions
+        The direction.
+    """
+    size = len(released)
+    # Its first column is the direction (any one, if there are no predictions yet), the others are what is left.
+    frame = np.linalg.qr(predictions[:, None], mode="complete")[0]
+    turned = frame.T @ released @ frame
+    along, cross, rest = float(turned[0, 0]), turned[1:, 0], turned[1:, 1:]
+    if size == 1:
+        mean = max(along, noise)
+        return np.array([[mean]]), mean
+    values, vectors = np.linalg.eigh(rest)
+    mean, values = max(float(values.mean()), noise), shrunk(values, noise)[0]
+    floor = min(_MOST_RAISED * mean, max(_LEAST_EIGENVALUE * mean, _RAISED * noise * math.sqrt(size)))
+    turned[1:, 1:] = (vectors * np.maximum(values, floor)) @ vectors.T
+    turned[0, 0] = max(along, _LEAST_EIGENVALUE * mean, noise)
+    length = float(cross @ cross)
+    turned[1:, 0] = turned[0, 1:] = max(0.0, 1.0 - noise**2 * (size - 1) / length) * cross if length > 0.0 else 0.0
+    values, vectors = np.linalg.eigh(turned)
+    vectors = frame @ vectors
+    level = ((size - 1) * mean + float(turned[0, 0])) / size
+    return (vectors * np.maximum(values, _LEAST_EIGENVALUE * mean)) @ vectors.T, level

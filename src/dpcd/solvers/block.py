@@ -10,6 +10,7 @@ import numpy as np
 
 from dpcd.privacy import Curator
 from dpcd.solvers.joint import Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
+from dpcd.solvers.mixture import factors_of_two_groups
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.unseen import Unseen
 
@@ -160,8 +161,10 @@ class _Pace(NamedTuple):
         """How many of the last points are averaged."""
         return max(1, math.floor((_TAIL if self.few else _LONG_TAIL) * self.n_steps))
 
-    def believed(self, move: Floats, noises: Floats, squared_length: float) -> float:
+    def believed(self, move: Floats, noises: Floats, squared_length: float) -> Floats | float:
         """The part of a move from the start that is believed; above 1 where steps surely ended too early.
+
+        It is another for each coordinate where few of them have most of what was found.
 
         Parameters
         ----------
@@ -179,10 +182,11 @@ class _Pace(NamedTuple):
         weights = _weights_in_average(1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full, self.n_steps, self.n_averaged)
         variance = float(weights**2 @ (self.step * noises) ** 2)
         # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
+        inverse = np.diag(np.linalg.inv(self.metric))
         explained, steepness = size * variance / length, 1.0
         # Noise is alike in all directions, and signal mostly in steep ones, where it counts for more: what is to be
         # compared is what they do to predictions. There the move is longer by this than noise would be.
-        steeper = squared_length * size / (length * float(np.trace(np.linalg.inv(self.metric))))
+        steeper = squared_length * size / (length * float(inverse.sum()))
         if steeper > _STEEP:
             steepness = (steeper - explained) / max(1.0 - explained, 0.1)
             explained /= steeper
@@ -193,7 +197,8 @@ class _Pace(NamedTuple):
             left = 1.0 - min(1.0, _DONE * full * steepness)
             undone = float(np.mean(left ** np.arange(self.n_steps - self.n_averaged + 1, self.n_steps + 1)))
             stretch = min(1.0 / (1.0 - undone), 1.0 + self.wanted)
-        return stretch * max(0.0, 1.0 - explained)
+        kept = factors_of_two_groups(move**2 / (variance * inverse))
+        return stretch * (max(0.0, 1.0 - explained) if kept is None else kept)
 
 
 def _weights_in_average(kept: float, n_steps: int, last: int) -> Floats:

@@ -367,8 +367,15 @@ MUTATIONS = [
     Mutation(
         "rows of a second-moment matrix are not shortened",
         "kernels.py",
-        "length = norms[i] if norms[i] > radius else radius",
+        "length = part * norms[i] if part * norms[i] > radius else radius",
         "length = radius",
+        "test_joint.py -k 'neighbours or lengthens'",
+    ),
+    Mutation(
+        "rows are shortened as if they were weighted, and are not",
+        "kernels.py",
+        "factors[i] = part * (lattice.bound / length)",
+        "factors[i] = lattice.bound / length",
         "test_joint.py -k 'neighbours or lengthens'",
     ),
     Mutation(

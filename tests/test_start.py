@@ -216,23 +216,20 @@ class TestBelief:
         return _Pace(flattest * np.eye(size), flattest, 2.0, n_steps, step)
 
     def test_what_noise_explains_is_not_believed(self):
-        pace, move = self.pace(), np.zeros(20)
-        move[0] = 1.0
+        pace, move = self.pace(), np.full(20, 20**-0.5)
         believed = [pace.believed(move, np.full(10, noise), 0.0) for noise in (0.0, 0.1, 0.2, 0.25, 50.0)]
         assert believed == sorted(believed, reverse=True)
         assert believed[0] > 1.0, "steps that ended early are made up for"
         assert believed[-1] == 0.0
 
     def test_where_the_loss_is_flat_more_of_a_move_is_noise(self):
-        move = np.zeros(20)
-        move[0] = 1.0
+        move = np.full(20, 20**-0.5)
         steep, flat = (self.pace()._replace(flatness=flatness) for flatness in (1.0, 0.2))
         assert flat.believed(move, np.full(10, 0.2), 0.0) < 0.9 * steep.believed(move, np.full(10, 0.2), 0.0)
         assert flat.believed(move, np.zeros(10), 0.0) == steep.believed(move, np.zeros(10), 0.0)
 
     def test_moves_in_steep_directions_are_believed_more_and_stretched_less(self):
-        pace, move = self.pace(), np.zeros(20)
-        move[0] = 1.0
+        pace, move = self.pace(), np.full(20, 20**-0.5)
         noisy, silent = np.full(10, 0.2), np.zeros(10)
         # Columns of second moment 1 in all directions give predictions as long as the move.
         assert 0.0 < pace.believed(move, noisy, 1.0) == pace.believed(move, noisy, 0.0) < 0.7
@@ -241,11 +238,17 @@ class TestBelief:
         assert pace.believed(move, silent, 10.0) == pytest.approx(1.0, abs=1e-3)
 
     def test_a_metric_that_knows_the_steep_direction_needs_no_help(self):
-        metric = np.diag([10.0, *np.ones(19)])
-        pace, move, noises = _Pace(metric, 1.0, 2.0, 10, 1.0), np.zeros(20), np.full(10, 0.9)
-        move[0] = 1.0
-        # Predictions along the first axis are 10 times as long in the mean square, and so is its length in the metric.
-        assert pace.believed(move, noises, 10.0) == pace.believed(move, noises, 0.0)
+        along = np.full(20, 20**-0.5)
+        metric = np.eye(20) + 9.0 * np.outer(along, along)
+        pace, noises = _Pace(metric, 1.0, 2.0, 10, 1.0), np.full(10, 0.9)
+        # Predictions along it are 10 times as long in the mean square, and so is its length in the metric.
+        assert pace.believed(along, noises, 10.0) == pytest.approx(pace.believed(along, noises, 0.0))
+
+    def test_few_large_ones_are_believed_more_than_the_others(self):
+        pace, move = self.pace(), np.full(20, 0.01)
+        move[3] = 1.0
+        believed = pace.believed(move, np.full(10, 0.05), 0.0)
+        assert believed[3] > 10.0 * np.delete(believed, 3).max()
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])

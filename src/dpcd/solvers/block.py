@@ -197,7 +197,7 @@ class _Pace(NamedTuple):
             left = 1.0 - min(1.0, _DONE * full * steepness)
             undone = float(np.mean(left ** np.arange(self.n_steps - self.n_averaged + 1, self.n_steps + 1)))
             stretch = min(1.0 / (1.0 - undone), 1.0 + self.wanted)
-        kept = factors_of_two_groups(move**2 / (variance * inverse))
+        kept = factors_of_two_groups(move**2 / (variance * inverse)) if variance > 0.0 else None
         return stretch * (max(0.0, 1.0 - explained) if kept is None else kept)
 
 

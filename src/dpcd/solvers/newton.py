@@ -36,16 +36,17 @@ _FALLEN, _FALLEN_AGAIN, _MOST_REPEATS = 0.5, 0.65, 4
 # predictions differ by 1.
 _CHANGE_OF_CURVATURE = 0.1
 # Rows too long to be seen lie where a loss that is not quadratic has little curvature left.
-_CURVATURE_OF_HIDDEN = 0.1
+_CURVATURE_OF_HIDDEN = 0.15
 # Eigenvalues of a noisy Hessian are raised to twice their noise, within these parts of their mean: a direction that
 # seems to have no curvature would get an endless step.
 _RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
 # Labels are ±1, and the curvature of their losses is another where predictions differ by more than this in root mean
 # square: no step is longer. With other losses that are not quadratic no step is longer than so many times the last.
 _LONGEST_MOVE, _LONGER = 2.0, 3.0
-# Limits of the factor by which the curvature along a step is corrected, where so many deviations of noise leave no
-# doubt: the last steps go where noise leads them, and would show curvature that is not there.
-_FLATTER, _STEEPER, _CERTAIN = 0.5, 4.0, 3.0
+# The curvature along a step is corrected, by at most this factor, where so many deviations of noise leave no doubt that
+# it is steeper: the last steps go where noise leads them, and would show curvature that is not there. Too little makes
+# steps diverge, too much only makes them short.
+_STEEPER, _CERTAIN = 4.0, 3.0
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
@@ -244,7 +245,7 @@ class _Model:
         return math.sqrt(float(move @ self.moments.matrix @ move))
 
     def _correct(self) -> None:
-        """Correct the curvature along the last step where its ends' gradients clearly say that it is another."""
+        """Correct the curvature along the last step where its ends' gradients clearly say that it is steeper."""
         step = self.points[-1] - self.points[-2]
         change = self.hessian @ step
         expected = float(step @ change)
@@ -252,15 +253,9 @@ class _Model:
             return
         seen = float(step @ (self.gradients[-1] - self.gradients[-2]))
         noise = math.sqrt((self.variances[-1] + self.variances[-2]) * float(step @ self.moments.metric @ step))
-        if isinstance(self.scaled.problem.loss, Squared):
-            # Its curvature is that of the moments, but for noise and shortened rows: too little makes steps diverge.
-            if seen - _CERTAIN * noise < expected:
-                return
-            factor = min((seen - noise) / expected, _STEEPER)
-        elif seen > expected:
-            factor = min(max((seen - _CERTAIN * noise) / expected, 1.0), _STEEPER)
-        else:
-            factor = max(min((seen + _CERTAIN * noise) / expected, 1.0), _FLATTER)
+        if seen - _CERTAIN * noise < expected:
+            return
+        factor = min((seen - noise) / expected, _STEEPER)
         self.hessian = self.hessian + (factor - 1.0) * np.outer(change, change) / expected
 
     def _believed_linear(self) -> Floats:

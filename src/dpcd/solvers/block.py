@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpcd.privacy import Curator
-from dpcd.solvers.joint import Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
+from dpcd.solvers.joint import Easing, Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
 from dpcd.solvers.mixture import factors_of_two_groups
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.unseen import Unseen
@@ -93,18 +93,21 @@ class DPBlockCD(WholeRecordSolver):
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=1))
         pace = self._pace(unseen.moments, wanted, start.flatness)
         whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric / pace.step
-        clips = scaled.clips(tuple(t for t in (1, 2, 4, 8, 16) if t < pace.n_steps))
+        easing = Easing(scaled, pace.n_steps)
+        clips = scaled.clips(tuple(t for t in sorted({1, 2, 4, 8, 16, *easing.ends}) if t < pace.n_steps))
         length_share = _LENGTH_SHARE if pace.few else 0.0
         shares = self.growth ** np.arange(pace.n_steps)
-        shares *= (1.0 - self.moments - start.share - clips.total - length_share - unseen.share) / shares.sum()
+        spent = self.moments + start.share + clips.total + length_share + unseen.share + easing.share
+        shares *= (1.0 - spent) / shares.sum()
         point, path, gradients, noises = start.point, [start.point], [], []
         for t in range(pace.n_steps):
             if t == 1:
                 unseen.look(point, clips)
+            clips.scaled = easing.at(t)
             clip = clips.at(t, whitening, point)
             if clip is None:
                 return scaled.standing(start.point)
-            gradient, noise = scaled.gradient(whitening, point, clip, shares[t])
+            gradient, noise = clips.scaled.gradient(whitening, point, clip, shares[t])
             gradients.append(gradient)
             noises.append(noise)
             variances = np.array(noises) ** 2 * float(np.mean(np.diag(pace.metric)))
@@ -164,7 +167,8 @@ class _Pace(NamedTuple):
     def believed(self, move: Floats, noises: Floats, squared_length: float) -> Floats | float:
         """The part of a move from the start that is believed; above 1 where steps surely ended too early.
 
-        It is another for each coordinate where few of them have most of what was found.
+        It is another for each coordinate where few of them have most of what was found, whatever the move does to
+        predictions.
 
         Parameters
         ----------
@@ -181,8 +185,8 @@ class _Pace(NamedTuple):
         full = min(1.0, self.step / max(1.0, self.flattest))
         weights = _weights_in_average(1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full, self.n_steps, self.n_averaged)
         variance = float(weights**2 @ (self.step * noises) ** 2)
-        # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
         inverse = np.diag(np.linalg.inv(self.metric))
+        # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
         explained, steepness = size * variance / length, 1.0
         # Noise is alike in all directions, and signal mostly in steep ones, where it counts for more: what is to be
         # compared is what they do to predictions. There the move is longer by this than noise would be.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.losses import ABOUT_LABELS, Logistic, Loss
+from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
@@ -62,6 +62,10 @@ _TYPICAL_REACH = 1.2
 _CLIP = (0.3, 0.45, 0.6, 6.0)
 _EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
 
+# Share of the budget that tells how far targets are from the start, for a loss that turns linear, how many thresholds
+# away is far, and how many steps are left for the loss itself.
+_EASING_SHARE, _FAR, _UNEASED = 0.01, 4.0, 3
+
 _NOISELESS_STEPS = 5000
 # The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
 _MOST_GROWTH = 1e6
@@ -82,9 +86,9 @@ class WholeRecordSolver(ChargedAsGaussian):
         Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
 
 
-def checked_count(name: str, value: float) -> int:
+def checked_count(name: str, value: float | None) -> int:
     """A whole number from 1 to 10,000."""
-    if not 1 <= value <= 10_000 or value != int(value):
+    if value is None or not 1 <= value <= 10_000 or value != int(value):
         raise ValueError(f"{name} must be a whole number from 1 to 10000, got {value!r}")
     return int(value)
 
@@ -413,6 +417,58 @@ class Scaled:
             along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of="rows"
         )
         return Sizes.of(self.curator, mechanism).mean_square(self.curator.n_records)
+
+
+@dataclass(frozen=True, eq=False)
+class Easing:
+    """The problem of each step: with a Huber loss whose threshold comes down to its own from how far targets are away.
+
+    Where targets are many thresholds away, hardly any record has curvature left, and steps that are safe are as short
+    as a threshold. With a threshold as large as what is typical of them, one step does most of the way.
+
+    Parameters
+    ----------
+    scaled
+        The problem.
+    n_steps
+        How many steps there are.
+    """
+
+    scaled: Scaled
+    n_steps: int
+
+    @property
+    def share(self) -> float:
+        """Share of the budget that it takes to find out how far targets are away."""
+        return _EASING_SHARE if isinstance(self.scaled.problem.loss, Huber) and self.n_steps > _UNEASED else 0.0
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The first step with the loss itself, if there are others before it."""
+        return (self.n_steps - _UNEASED,) if self.share else ()
+
+    @cached_property
+    def _typical(self) -> float:
+        """Mean distance of targets from the start, 0 if only noise can be seen."""
+        distances = replace(self.scaled, problem=replace(self.scaled.problem, loss=Squared()))
+        view = distances.view(np.ones(self.scaled.size), np.zeros(self.scaled.size))
+        sizes = Sizes.of(
+            self.scaled.curator,
+            GradientSizes(view, self.scaled.multiplier(_EASING_SHARE), per_octave=1, of="slopes"),
+        )
+        return 0.0 if sizes.level is None else sizes.level[0]
+
+    def at(self, step: int) -> Scaled:
+        """The problem of a step: the last ones have their own."""
+        problem = self.scaled.problem
+        if not isinstance(problem.loss, Huber) or self.share == 0.0:
+            return self.scaled
+        threshold = problem.loss.threshold
+        left = max(0.0, 1.0 - step / (self.n_steps - _UNEASED))
+        if left == 0.0 or self._typical <= _FAR * threshold:
+            return self.scaled
+        eased = Huber(threshold * (self._typical / threshold) ** left)
+        return replace(self.scaled, problem=replace(problem, loss=eased))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ import numpy as np
 
 from dpcd.solvers.problem import Floats
 
-# Where fewer estimates than this share the signal, there is no telling groups apart.
-_FEWEST = 5
+# Of fewer estimates than this, or of absurd ones, there is no telling groups apart.
+_FEWEST, _ABSURD = 5, 1e150
 # Two groups are believed in if they explain the estimates better than one by this much, in log likelihood.
 _CLEARLY = 3.0
 # Parts of the estimates that the search for a group of large ones begins with, besides a single one, and its length.
@@ -33,28 +33,29 @@ def factors_of_two_groups(squares: Floats) -> Floats | None:
     -----
     All of it is made of what was released already.
     """
-    if len(squares) < _FEWEST or not np.all(np.isfinite(squares)):
+    if len(squares) < _FEWEST or not np.all(squares < _ABSURD):
         return None
     common = max(0.0, float(np.mean(squares)) - 1.0)
     best, factors = float(np.sum(_log_density(squares, common))) + _CLEARLY, None
     for part in (1.0 / len(squares), *_PARTS):
         large, small = max(1.0, float(squares.max())), 0.1 * common
         for _ in range(_ROUNDS):
-            density = _log_densities(squares, part, large, small)
-            in_large = np.exp(density[0] - np.logaddexp(*density))
+            likelihood, in_large = _memberships(squares, part, large, small)
             total = float(in_large.sum())
             part = min(max(total / len(squares), 0.5 / len(squares)), 1.0 - 1e-6)
             large = max(0.0, float(in_large @ squares) / max(total, 1e-12) - 1.0)
             small = max(0.0, float((1.0 - in_large) @ squares) / max(len(squares) - total, 1e-12) - 1.0)
-        likelihood = float(np.sum(np.logaddexp(*_log_densities(squares, part, large, small))))
+        likelihood, in_large = _memberships(squares, part, large, small)
         if likelihood > best:
             best, factors = likelihood, in_large * large / (1.0 + large) + (1.0 - in_large) * small / (1.0 + small)
     return factors
 
 
-def _log_densities(squares: Floats, part: float, large: float, small: float) -> tuple[Floats, Floats]:
-    """Of either group, times its part of the estimates, but for a common constant."""
-    return math.log(part) + _log_density(squares, large), math.log1p(-part) + _log_density(squares, small)
+def _memberships(squares: Floats, part: float, large: float, small: float) -> tuple[float, Floats]:
+    """Log likelihood but for a constant, and how probably each estimate is in the group of large ones."""
+    one, other = math.log(part) + _log_density(squares, large), math.log1p(-part) + _log_density(squares, small)
+    either = np.logaddexp(one, other)
+    return float(either.sum()), np.exp(one - either)
 
 
 def _log_density(squares: Floats, variance: float) -> Floats:

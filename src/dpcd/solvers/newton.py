@@ -13,6 +13,7 @@ from dpcd.privacy.joint import MomentMatrix
 from dpcd.solvers.joint import (
     LARGEST_SHARE,
     Clip,
+    Easing,
     Moments,
     Scaled,
     WholeRecordSolver,
@@ -26,16 +27,17 @@ from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.unseen import Unseen
 
 # How much more of the budget each gradient gets than the one before it.
-_GROWTH, _GROWTH_IF_QUADRATIC = 1.5, 1.2
+_GROWTH, _GROWTH_IF_QUADRATIC = 1.6, 1.2
 # Steps before which the Hessian of a loss that is not quadratic is released.
 _REFRESHED = (1, 3)
 # Where the curvature falls below this part of what it was, the start was far away: another step with a fresh Hessian
 # takes the place of a later one. Once that has happened, less of a fall is enough.
-_FALLEN, _FALLEN_AGAIN, _MOST_REPEATS = 0.5, 0.65, 4
+_FALLEN, _FALLEN_AGAIN = 0.5, 0.65
 # A loss's second derivative changes between two points by about this part of its curvature, at the distance at which
 # predictions differ by 1.
-_CHANGE_OF_CURVATURE = 0.1
-# Rows too long to be seen lie where a loss that is not quadratic has little curvature left.
+_CHANGE_OF_CURVATURE = 0.05
+# A Hessian shows rows that are too long for the moments where a loss that is not quadratic has little curvature left of
+# them. This part of what is hidden stands for those that are long and curved.
 _CURVATURE_OF_HIDDEN = 0.15
 # Eigenvalues of a noisy Hessian are raised to twice their noise, within these parts of their mean: a direction that
 # seems to have no curvature would get an endless step.
@@ -69,7 +71,7 @@ class DPNewton(WholeRecordSolver):
         Gradients to release.
     growth
         Each gradient gets so many times the budget of the one before it: the last ones decide. None: 1.2 for the
-        squared loss, whose model all gradients make together, and 1.5 for others.
+        squared loss, whose model all gradients make together, and 1.6 for others.
     moments, hessians
         Shares of the budget for the second moments, and for the Hessians of a loss that is not quadratic.
 
@@ -106,22 +108,25 @@ class DPNewton(WholeRecordSolver):
         quadratic = isinstance(problem.loss, Squared)
         refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < self.n_steps)
         hessian_share = self.hessians / max(1, len(refreshed))
-        clips = scaled.clips(tuple(t for t in (1, 2, 4) if t < self.n_steps))
         weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(self.n_steps)
-        start = scaled.start()
+        start, easing = scaled.start(), Easing(scaled, self.n_steps)
+        clips = scaled.clips(tuple(t for t in sorted({1, 2, 4, *easing.ends}) if t < self.n_steps))
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=2))
         left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total - unseen.share
+        left -= easing.share
 
         model = _Model(scaled, unseen, start.point)
         path: list[Floats] = []
         point, step, repeats = start.point, 0, 0
         while step < len(weights):
             repeated = False
+            clips.scaled = easing.at(len(path))
+            model.turn_to(clips.scaled)
             if step in refreshed:
                 fall = model.refresh(point, hessian_share)
                 far = fall < (_FALLEN_AGAIN if repeats else _FALLEN)
                 room = len(weights) > refreshed[-1] + 2 and hessian_share < 0.2 * left
-                repeated = far and room and repeats < _MOST_REPEATS
+                repeated = far and room
             share = left * weights[step] / weights[step:].sum()
             left -= share
             if repeated:
@@ -178,6 +183,13 @@ class _Model:
     def moments(self) -> Moments:
         """Second moments of the columns."""
         return self.unseen.moments
+
+    def turn_to(self, scaled: Scaled) -> None:
+        """Go on with a problem that differs in its loss: gradients of another say nothing about it."""
+        if scaled.problem.loss != self.scaled.problem.loss:
+            for memory in (self.points, self.gradients, self.variances):
+                memory.clear()
+        self.scaled = scaled
 
     def refresh(self, point: Floats, share: float) -> float:
         """Release the Hessian at a point; returns its mean curvature as a part of what it was."""
@@ -292,18 +304,19 @@ def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tu
         The direction.
     """
     size = len(released)
+    if size == 1:
+        mean = max(float(released[0, 0]), noise)
+        return np.array([[mean]]), mean
     # Its first column is the direction (any one, if there are no predictions yet), the others are what is left.
     frame = np.linalg.qr(predictions[:, None], mode="complete")[0]
     turned = frame.T @ released @ frame
     along, cross, rest = float(turned[0, 0]), turned[1:, 0], turned[1:, 1:]
-    if size == 1:
-        mean = max(along, noise)
-        return np.array([[mean]]), mean
     values, vectors = np.linalg.eigh(rest)
     mean, values = max(float(values.mean()), noise), shrunk(values, noise)[0]
     floor = min(_MOST_RAISED * mean, max(_LEAST_EIGENVALUE * mean, _RAISED * noise * math.sqrt(size)))
     turned[1:, 1:] = (vectors * np.maximum(values, floor)) @ vectors.T
     turned[0, 0] = max(along, _LEAST_EIGENVALUE * mean, noise)
+    # Twice what noise explains of what couples the two is taken off: too little of it does no harm.
     length = float(cross @ cross)
     turned[1:, 0] = turned[0, 1:] = max(0.0, 1.0 - noise**2 * (size - 1) / length) * cross if length > 0.0 else 0.0
     values, vectors = np.linalg.eigh(turned)

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from dpcd.losses import Squared
+from dpcd.losses import Huber, Logistic, Squared
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
+from dpcd.privacy.joint import JointGradient, MomentMatrix
 from dpcd.solvers import (
     DPCD,
     DPGCD,
@@ -27,6 +28,7 @@ from dpcd.solvers import (
     Problem,
     Screened,
 )
+from dpcd.solvers.mixture import factors_of_two_groups
 from dpcd.solvers.scales import Declared, prepare
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import KeepingNoise, RecordingCurator, ReplayingCurator, check_books, check_sensitivity
@@ -156,6 +158,56 @@ def test_whole_records_replay_where_there_is_enough_to_see(solver, loss, rng):
     check_books(recorder.tape, recorder, noise.drawn)
     neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), BUDGET, noise)
     assert np.array_equal(run(neighbour, solver, loss, penalty, smoothness, None), weights)
+    assert neighbour.finished, "the neighbour is asked fewer questions"
+    check_sensitivity(recorder.tape, recorder._columns, neighbour._columns)
+
+
+def far_targets(rng):
+    X = rng.normal(size=(2000, 3))
+    return X, 50.0 * X[:, 0] + rng.normal(size=2000), Huber(1.0)
+
+
+def a_rare_class(rng):
+    X = np.column_stack([np.ones(40_000), rng.normal(size=(40_000, 3))])
+    return X, np.where(rng.random(40_000) < 1.0 / (1.0 + np.exp(5.5 - X[:, 1])), 1.0, -1.0), Logistic()
+
+
+def one_of_many(rng):
+    X = rng.normal(size=(4000, 30))
+    return X, X[:, 4] + rng.normal(size=4000), Squared()
+
+
+@pytest.mark.parametrize(
+    ("sample", "solver"),
+    [(far_targets, DPNewton()), (far_targets, DPBlockCD()), (a_rare_class, DPNewton()), (one_of_many, DPBlockCD())],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_paths_that_few_tables_take_replay(sample, solver, monkeypatch, rng):
+    """Eased thresholds, Hessians that are released again, and weights in two groups."""
+    told_apart = []
+
+    def telling(squares):
+        told_apart.append(factors_of_two_groups(squares) is not None)
+        return factors_of_two_groups(squares)
+
+    monkeypatch.setattr("dpcd.solvers.block.factors_of_two_groups", telling)
+    X, y, loss = sample(rng)
+    other_X, other_y = X.copy(), y.copy()
+    other_X[7], other_y[7] = 1e6, (-y[7] if isinstance(loss, Logistic) else 1e9)
+    problem = Problem(loss, L2(1e-4), loss.curvature * np.mean(X**2, axis=0), X.shape[1])
+    noise = KeepingNoise(SeededNoise(np.random.default_rng(2)))
+    recorder = RecordingCurator(Columns.copy_of(X, y), BUDGET, noise)
+    weights = solver.solve(recorder, problem, 1, np.random.default_rng(5)).weights
+    mechanisms = [mechanism for mechanism, _ in recorder.tape]
+    thresholds = {mechanism.view.loss for mechanism in mechanisms if isinstance(mechanism, JointGradient)}
+    assert {
+        far_targets: len(thresholds) > 3,
+        a_rare_class: sum(isinstance(mechanism, MomentMatrix) and mechanism.weighted for mechanism in mechanisms) > 2,
+        one_of_many: any(told_apart),
+    }[sample], "the path is not taken"
+    check_books(recorder.tape, recorder, noise.drawn)
+    neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y), BUDGET, noise)
+    assert np.array_equal(solver.solve(neighbour, problem, 1, np.random.default_rng(5)).weights, weights)
     assert neighbour.finished, "the neighbour is asked fewer questions"
     check_sensitivity(recorder.tape, recorder._columns, neighbour._columns)
 

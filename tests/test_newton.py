@@ -355,6 +355,14 @@ class TestEasing:
         assert (thresholds[0] > 50.0 and thresholds[4] > 1.35) if eased else thresholds[0] == 1.35
         assert 0.98 <= spent_share(curator) <= 1.0
 
+    @pytest.mark.parametrize("threshold", [1e-300, 1e-30, 1e30])
+    @pytest.mark.parametrize("solver", SOLVERS, ids=name)
+    def test_absurd_thresholds(self, solver, threshold, rng):
+        sample = self.sample(100.0, 4, rng)._replace(loss=Huber(threshold))
+        solution, curator = solve(solver, sample.X, sample.y, sample.loss, sample.penalty, 3.0)
+        assert np.all(np.isfinite(solution.weights))
+        assert spent_share(curator) <= 1.0
+
     def test_other_losses_pay_nothing_for_it(self, rng):
         sample = self.sample(100.0, 4, rng)._replace(loss=Squared())
         _, curator = solve(DPNewton(), sample.X, sample.y, sample.loss, sample.penalty, 3.0)

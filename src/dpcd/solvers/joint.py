@@ -63,8 +63,8 @@ _CLIP = (0.3, 0.45, 0.6, 6.0)
 _EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
 
 # Share of the budget that tells how far targets are from the start, for a loss that turns linear, how many thresholds
-# away is far, and how many steps are left for the loss itself.
-_EASING_SHARE, _FAR, _UNEASED = 0.01, 4.0, 3
+# away is far and how many are absurd, and how many steps are left for the loss itself.
+_EASING_SHARE, _FAR, _ABSURDLY_FAR, _UNEASED = 0.01, 4.0, 1e30, 3
 
 _NOISELESS_STEPS = 5000
 # The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
@@ -463,12 +463,11 @@ class Easing:
         problem = self.scaled.problem
         if not isinstance(problem.loss, Huber) or self.share == 0.0:
             return self.scaled
-        threshold = problem.loss.threshold
-        left = max(0.0, 1.0 - step / (self.n_steps - _UNEASED))
-        if left == 0.0 or self._typical <= _FAR * threshold:
+        threshold, left = problem.loss.threshold, max(0.0, 1.0 - step / (self.n_steps - _UNEASED))
+        away = min(self._typical / threshold, _ABSURDLY_FAR)
+        if left == 0.0 or away <= _FAR:
             return self.scaled
-        eased = Huber(threshold * (self._typical / threshold) ** left)
-        return replace(self.scaled, problem=replace(problem, loss=eased))
+        return replace(self.scaled, problem=replace(problem, loss=Huber(threshold * away**left)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -302,6 +302,24 @@ def test_many_columns_come_few_records_at_a_time(rng, monkeypatch):
         assert np.array_equal(integers(mechanism, X, y)[0], sums)
 
 
+@pytest.mark.parametrize("n_columns", range(1, 11))
+@pytest.mark.parametrize("length", range(1, 6))
+def test_every_number_of_rows_and_columns(length, n_columns, rng):
+    """Kernels take several of them at a time; none may be left out or come up twice, and empty ones may be skipped."""
+    X, y = rng.normal(size=(40, 12)), rng.normal(size=40)
+    columns, w = rng.permutation(12)[:n_columns], rng.normal(size=12)
+    for transform in (rng.normal(size=(length, n_columns)), np.tril(rng.normal(size=(length, n_columns)))):
+        shown, rows = View(columns, transform, w), X[:, columns] @ transform.T
+        slopes = X[:, columns] @ w[columns] - y
+        longest = np.max(np.linalg.norm(rows, axis=1)) * (1.0 + np.max(np.abs(slopes)))
+        released = [
+            mechanism.run(Columns.copy_of(X, y), Recorder())
+            for mechanism in (JointGradient(shown, 1.0, clip=longest), MomentMatrix(shown, 1.0, radius=longest))
+        ]
+        np.testing.assert_allclose(released[0], slopes @ rows / 40, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(released[1], rows.T @ rows / 40, rtol=1e-3, atol=1e-3)
+
+
 def test_a_diagonal_is_a_matrix(rng):
     X, y = rng.normal(size=(300, 3)), rng.normal(size=300)
     diagonal = np.array([2.0, 0.3, -1.0])

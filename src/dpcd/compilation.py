@@ -121,11 +121,12 @@ def _source_digest() -> str:
 
 
 @cache
-def compiled(kernel: Callable[..., Any], *plugins: Any) -> Any:
+def compiled(kernel: Callable[..., Any], *plugins: Any, exact_sums: bool = False) -> Any:
     """Compile `kernel`, which calls methods of the classes `plugins`.
 
-    Strict IEEE arithmetic except for fused multiply-adds (`contract`): NaN and infinities behave as written.
-    The GIL is released while the kernel runs.
+    Strict IEEE arithmetic except for fused multiply-adds (`contract`): NaN and infinities behave as written. Only where
+    all sums are exact may they be added in another order (`reassoc`), which lets loops over them vectorise. The GIL is
+    released while the kernel runs.
     """
     assert isinstance(kernel, FunctionType)
     package = __name__.partition(".")[0]
@@ -133,5 +134,6 @@ def compiled(kernel: Callable[..., Any], *plugins: Any) -> Any:
     source = FunctionType(kernel.__code__, kernel.__globals__, kernel.__name__, kernel.__defaults__)
     source.__module__ = kernel.__module__
     source.__qualname__ = f"{kernel.__qualname__}_{_source_digest()}"
-    jit = numba.njit(cache=stored, nogil=True, fastmath={"contract"}, error_model="numpy")
+    freedom = {"contract", "reassoc"} if exact_sums else {"contract"}
+    jit = numba.njit(cache=stored, nogil=True, fastmath=freedom, error_model="numpy")
     return jit(source)

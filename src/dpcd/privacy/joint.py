@@ -27,8 +27,8 @@ from dpcd.privacy.statement import REPLACE_ONE
 
 # Records that are transformed at a time: few enough that their rows stay in the processor's cache, and that a sum of
 # so many products of integers below 2²⁰ is exact in double precision. Long rows come fewer at a time.
-_PART = 2048
-_LARGEST_PART = 2**22
+_PART, _PART_OF_LONG_ROWS = 2048, 512
+_CACHED, _LARGEST_PART = 2**15, 2**22
 _LARGEST_ROW = 2.0**20
 # Fewer records than this are done before a thread has started.
 _WORTH_A_THREAD = 2**16
@@ -116,15 +116,16 @@ class View(NamedTuple):
         target, curvature = data.signed_target(self.positive_class), float(self.loss.curvature)
         near = _difference(self.loss)
         public = self.columns, np.atleast_2d(self.transform), self.transform.ndim == 1, self.weights
-        size = min(_PART, max(1, _LARGEST_PART // len(self.transform)))
+        length = len(self.transform)
+        size = min(max(_PART_OF_LONG_ROWS, _CACHED // length), _PART, max(1, _LARGEST_PART // length))
 
         def total_of(begin: int, end: int) -> NDArray[Any]:
             total = np.zeros_like(zero)
-            part = Part.of(len(self.transform), size)
+            part = Part.of(length, size)
             for first in range(begin, end, size):
                 count = min(size, end - first)
                 if count < size:
-                    part = Part.of(len(self.transform), count)
+                    part = Part.of(length, count)
                 kernel(data.features, target, self.loss, curvature, near, self.even_handed, *public, first, *part)
                 add(part, total)
             return total
@@ -259,7 +260,7 @@ class MomentMatrix(_Joint):
     norm at most c, |q·qᵀ − s·sᵀ|² = |q|⁴ + |s|⁴ − 2(q·s)² ≤ 2c⁴ in Frobenius norm: replacing a record moves the sum by
     at most Δ = √2·(b + √d)². Noise of scale zΔ on the diagonal and zΔ/√2 above it, mirrored below, is isotropic with
     respect to that norm, in which an entry off the diagonal counts twice. Products and their sums over a part of the
-    records are integers below 2⁵³, so the matrix product computes them exactly, in whatever order it adds.
+    records are integers below 2⁵³, so they are exact, in whatever order they are added.
     """
 
     radius: float = field(kw_only=True)
@@ -297,14 +298,16 @@ class MomentMatrix(_Joint):
         draws[above] = noise.gaussian(scale / math.sqrt(2.0), len(above[0]))
         draws += draws.T
         np.fill_diagonal(draws, noise.gaussian(scale, self.size))
-        kernel = compiled(kernels.bound_rows, Lattice)
+        bound_rows = compiled(kernels.bound_rows, Lattice)
+        add_products = compiled(kernels.product_sum, exact_sums=True)
 
         def add(part: Part, total: NDArray[Any]) -> None:
             shares = part.shares if self.weighted else np.ones_like(part.shares)
-            kernel(part.rows, part.norms, shares, self.radius, encoder)
-            total += (part.rows @ part.rows.T).astype(np.int64)
+            bound_rows(part.rows, part.norms, shares, self.radius, encoder)
+            add_products(part.rows, total)
 
-        sums = self.view.total(data, np.zeros_like(draws), add) + draws
+        below = self.view.total(data, np.zeros_like(draws), add)
+        sums = below + np.tril(below, -1).T + draws
         return np.asarray(sums * ((self.radius / encoder.bound) ** 2 / data.n_records))
 
 

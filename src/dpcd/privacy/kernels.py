@@ -333,6 +333,36 @@ def dyadic_counts(column, center):  # type: ignore[no-untyped-def]
     return counts
 
 
+@register_jitable
+def multiply(transform, features, columns, first, rows):  # type: ignore[no-untyped-def]
+    """Overwrite `rows` with T·x, a column for each record x from `first` on.
+
+    Two rows and four columns at a time: what is loaded is used more than once, which is what takes the time.
+    """
+    last, end = columns.shape[0] - 1, first + rows.shape[1]
+    rows[:, :] = 0.0
+    for a in range(0, last + 1, 4):
+        # Beyond the last column there is the last one again, with a factor of 0.
+        x0, x1 = features[first:end, columns[a]], features[first:end, columns[min(a + 1, last)]]
+        x2, x3 = features[first:end, columns[min(a + 2, last)]], features[first:end, columns[min(a + 3, last)]]
+        factors = np.zeros((rows.shape[0], 4))
+        factors[:, : last + 1 - a] = transform[:, a : a + 4]
+        used = np.abs(factors).sum(axis=1)
+        for k in range(0, rows.shape[0], 2):
+            upper, lower = rows[k], rows[min(k + 1, rows.shape[0] - 1)]
+            t0, t1, t2, t3 = factors[k, 0], factors[k, 1], factors[k, 2], factors[k, 3]
+            if k + 1 == rows.shape[0]:
+                for i in range(upper.shape[0]):
+                    upper[i] += t0 * x0[i] + t1 * x1[i] + t2 * x2[i] + t3 * x3[i]
+            # About half of the tiles of a triangular matrix are empty.
+            elif used[k] + used[k + 1] > 0.0:
+                u0, u1, u2, u3 = factors[k + 1, 0], factors[k + 1, 1], factors[k + 1, 2], factors[k + 1, 3]
+                for i in range(upper.shape[0]):
+                    a0, a1, a2, a3 = x0[i], x1[i], x2[i], x3[i]
+                    upper[i] += t0 * a0 + t1 * a1 + t2 * a2 + t3 * a3
+                    lower[i] += u0 * a0 + u1 * a1 + u2 * a2 + u3 * a3
+
+
 def transform_records(  # type: ignore[no-untyped-def]
     features,
     target,
@@ -362,24 +392,17 @@ def transform_records(  # type: ignore[no-untyped-def]
     count = rows.shape[1]
     predictor = np.zeros(count)
     for a in range(columns.shape[0]):
-        j = columns[a]
-        column = features[first : first + count, j]
-        weight = weights[j]
+        weight = weights[columns[a]]
         if weight != 0.0:
+            column = features[first : first + count, columns[a]]
             for i in range(count):
                 predictor[i] += weight * column[i]
-        if diagonal:
+    if diagonal:
+        for a in range(columns.shape[0]):
             for i in range(count):
-                rows[a, i] = transform[0, a] * column[i]
-            continue
-        for k in range(rows.shape[0]):
-            entry = transform[k, a]
-            if a == 0:
-                for i in range(count):
-                    rows[k, i] = entry * column[i]
-            elif entry != 0.0:
-                for i in range(count):
-                    rows[k, i] += entry * column[i]
+                rows[a, i] = transform[0, a] * features[first + i, columns[a]]
+    else:
+        multiply(transform, features, columns, first, rows)
     norms[:] = 0.0
     for k in range(rows.shape[0]):
         for i in range(count):
@@ -435,6 +458,30 @@ def bound_rows(rows, norms, shares, radius, lattice):  # type: ignore[no-untyped
         for i in range(norms.shape[0]):
             entry = rows[k, i] if norms[i] > 0.0 else 0.0
             rows[k, i] = encode(lattice, entry, factors[i])
+
+
+def product_sum(rows, sums):  # type: ignore[no-untyped-def]
+    """Add the lower triangle of rows·rowsᵀ to `sums`, for rows of whole numbers whose sums of products stay below 2⁵³.
+
+    All of these are exact, in whatever order they are added. Two by two at a time, as in `multiply`.
+    """
+    last = rows.shape[0] - 1
+    products = np.zeros(sums.shape)
+    for k in range(0, last + 1, 2):
+        # Beyond the last row there is the last one again: what it gives is written twice.
+        a, b = k, min(k + 1, last)
+        for m in range(0, b + 1, 2):
+            c, d = m, min(m + 1, last)
+            ac, ad, bc, bd = 0.0, 0.0, 0.0, 0.0
+            for i in range(rows.shape[1]):
+                ac += rows[a, i] * rows[c, i]
+                ad += rows[a, i] * rows[d, i]
+                bc += rows[b, i] * rows[c, i]
+                bd += rows[b, i] * rows[d, i]
+            products[a, c], products[a, d], products[b, c], products[b, d] = ac, ad, bc, bd
+    for a in range(last + 1):
+        for c in range(a + 1):
+            sums[a, c] += np.int64(products[a, c])
 
 
 def size_counts(norms, reaches, per_octave, first, counts):  # type: ignore[no-untyped-def]

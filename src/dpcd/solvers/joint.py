@@ -86,9 +86,9 @@ class WholeRecordSolver(ChargedAsGaussian):
         Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
 
 
-def checked_count(name: str, value: float) -> int:
+def checked_count(name: str, value: float | None) -> int:
     """A whole number from 1 to 10,000."""
-    if not 1 <= value <= 10_000 or value != int(value):
+    if value is None or not 1 <= value <= 10_000 or value != int(value):
         raise ValueError(f"{name} must be a whole number from 1 to 10000, got {value!r}")
     return int(value)
 

@@ -26,8 +26,6 @@ from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.unseen import Unseen
 
-# Gradients, and how many where there is so much data that a look at all of it takes long, and a few say as much.
-_STEPS, _FEWER_STEPS, _MUCH_DATA = 8, 6, 2.5e7
 # How much more of the budget each gradient gets than the one before it.
 _GROWTH, _GROWTH_IF_QUADRATIC = 1.6, 1.2
 # Steps before which the Hessian of a loss that is not quadratic is released.
@@ -70,7 +68,7 @@ class DPNewton(WholeRecordSolver):
     Parameters
     ----------
     n_steps
-        Gradients to release. None: 8, or 6 for tables of more than 25 million entries and a loss that is not quadratic.
+        Gradients to release.
     growth
         Each gradient gets so many times the budget of the one before it: the last ones decide. None: 1.2 for the
         squared loss, whose model all gradients make together, and 1.6 for others.
@@ -82,17 +80,16 @@ class DPNewton(WholeRecordSolver):
     Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian.
     """
 
-    n_steps: int | None = None
+    n_steps: int = 8
     growth: float | None = None
     moments: float = 0.1
     hessians: float = 0.08
 
     def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
+        object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
-        check_growth(self.n_steps or _STEPS, self.growth or _GROWTH)
+        check_growth(self.n_steps, self.growth or _GROWTH)
         for name in ("moments", "hessians"):
             check_share(name, getattr(self, name))
         if self.moments + self.hessians >= LARGEST_SHARE:
@@ -109,13 +106,11 @@ class DPNewton(WholeRecordSolver):
         if scaled.size**2 > _HOPELESS * scaled.records:
             return scaled.standing(scaled.start(1.0).point)
         quadratic = isinstance(problem.loss, Squared)
-        much = not quadratic and curator.n_records * scaled.size > _MUCH_DATA
-        n_steps = self.n_steps or (_FEWER_STEPS if much else _STEPS)
-        refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < n_steps)
+        refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < self.n_steps)
         hessian_share = self.hessians / max(1, len(refreshed))
-        weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(n_steps)
-        start, easing = scaled.start(), Easing(scaled, n_steps)
-        clips = scaled.clips(tuple(t for t in sorted({1, 2, 4, *easing.ends}) if t < n_steps))
+        weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(self.n_steps)
+        start, easing = scaled.start(), Easing(scaled, self.n_steps)
+        clips = scaled.clips(tuple(t for t in sorted({1, 2, 4, *easing.ends}) if t < self.n_steps))
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=2))
         left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total - unseen.share
         left -= easing.share

@@ -333,16 +333,15 @@ class TestEasing:
         return Sample("far", X, y, Huber(1.35), L2(1e-6))
 
     @pytest.mark.parametrize(("solver", "n_columns"), [(DPNewton(), 4), (DPBlockCD(), 4), (DPBlockCD(), 30)], ids=str)
-    @pytest.mark.parametrize("spread", [20.0, 500.0])
+    @pytest.mark.parametrize("spread", [500.0, 3000.0])
     def test_targets_many_thresholds_away_are_reached(self, solver, n_columns, spread, rng):
-        """Without easing .6 and more is lost."""
+        """Without easing .1 (proximal Newton, 500) to .98 is lost."""
         sample = self.sample(spread, n_columns, rng)
         assert np.mean(lost(solver, sample, 5.0, range(3))) < 0.03
 
-    def test_more_budget_does_not_make_it_worse(self, rng):
-        sample = self.sample(20.0, 5, rng)
-        few, many = (np.max(lost(DPNewton(), sample, epsilon, range(4))) for epsilon in (0.5, 50.0))
-        assert many < few
+    def test_small_budgets_do_most_of_the_way(self, rng):
+        """Without easing .7 is lost."""
+        assert np.max(lost(DPNewton(), self.sample(500.0, 5, rng), 0.5, range(4))) < 0.25
 
     @pytest.mark.parametrize(("spread", "eased"), [(1.0, False), (100.0, True)])
     def test_thresholds_come_down_to_the_loss_itself(self, spread, eased, rng):
@@ -583,7 +582,7 @@ class TestSizes:
         assert curator.spent.mu_squared <= curator.budget.gaussian_room()
 
     def test_rare_classes_are_learnt(self):
-        sample = family("rare-class", 100_000, 6, Logistic())
+        sample = family("rare-class", 50_000, 6, Logistic())
         truth = objective(*sample[1:], *newton_optimum(*sample[1:]))
         zero = objective(*sample[1:], np.zeros(6))
         model = DPLogisticRegression(epsilon=3.0, fit_intercept=False, random_state=0, classes=[-1, 1])

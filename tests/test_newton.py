@@ -15,9 +15,10 @@ from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
-from dpcd.solvers.joint import Moments, Scaled, Sizes, shrunk
+from dpcd.solvers.joint import Moments, Scaled, shrunk
 from dpcd.solvers.newton import _believed_hessian, _Model
 from dpcd.solvers.quadratic import Quadratic
+from dpcd.solvers.sizes import Sizes
 from dpcd.solvers.unseen import Unseen
 from fitting import lost, solve, spent_share
 from problems import LOSSES, PENALTIES, name, simulate

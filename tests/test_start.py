@@ -17,7 +17,9 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.block import _Pace
-from dpcd.solvers.joint import Scaled, Start, _flatness, best_constant
+from dpcd.solvers.clips import _reach
+from dpcd.solvers.joint import Scaled
+from dpcd.solvers.start import Start, _flatness, best_constant
 from fitting import lost, solve, spent_share
 from problems import name
 from replay import RecordingCurator
@@ -75,7 +77,7 @@ class TestTheStart:
     def test_it_is_the_best_constant_for_the_labels(self, loss, rng):
         X, y = labels(5000, 0.1, rng)
         problem = scaled(X, y, loss, 1.0)
-        start = problem.start()
+        start = Start.of(problem)
         expected = best_constant(loss, y.mean())
         np.testing.assert_allclose(problem.weights(start.point), [0.0, 0.0, 0.0, expected], atol=0.15)
         (release,) = problem.curator.releases
@@ -91,7 +93,7 @@ class TestTheStart:
     def test_where_there_is_no_constant_to_learn_nothing_is_spent(self, loss, intercept, rng):
         X, y = labels(5000, 0.1, rng)
         problem = scaled(X, y, loss, 1.0, intercept)
-        start = problem.start()
+        start = Start.of(problem)
         assert not start.point.any()
         assert (start.share, start.flatness) == (0.0, 1.0)
         assert problem.curator.releases == ()
@@ -101,7 +103,7 @@ class TestTheStart:
         y[:1000], y[1000:] = 1.0, -1.0
         shares, constants = [], []
         for epsilon in (0.02, 0.5, 10.0):
-            starts = [scaled(X, y, Logistic(), epsilon, seed=seed).start() for seed in range(30)]
+            starts = [Start.of(scaled(X, y, Logistic(), epsilon, seed=seed)) for seed in range(30)]
             shares.append(starts[0].share)
             constants.append([start.point[-1] for start in starts])
         assert shares == sorted(shares, reverse=True)
@@ -111,7 +113,7 @@ class TestTheStart:
     def test_a_class_without_records_is_no_certainty(self, rng):
         X, _ = labels(500, 0.5, rng)
         for seed in range(10):
-            constant = scaled(X, np.ones(500), Logistic(), 1.0, seed=seed).start().point[-1]
+            constant = Start.of(scaled(X, np.ones(500), Logistic(), 1.0, seed=seed)).point[-1]
             # The share of negatives that noise would hide.
             assert 1.0 < constant < math.log(500.0)
 
@@ -119,7 +121,7 @@ class TestTheStart:
         X, y = labels(5000, 0.1, rng)
         problem = scaled(X, y, Logistic(), 1.0)
         compared = replace(problem, problem=replace(problem.problem, compared=True))
-        assert compared.start().share == 0.0
+        assert Start.of(compared).share == 0.0
         model = DPLogisticRegression(epsilon=1.0, random_state=0).fit(X, rng.integers(0, 3, size=5000))
         gradients = [each for each in model.privacy_.releases if each.description == JointGradient.description]
         # Eight steps for each of three classes, and nothing before.
@@ -128,9 +130,9 @@ class TestTheStart:
     def test_how_long_gradients_are_at_the_start(self, rng):
         X, y = labels(100, 0.5, rng)
         problem = scaled(X, y, Logistic(), 1.0)
-        assert problem.reach(np.array([1.0, -1.0, 0.5, 0.0])) == 0.5
+        assert _reach(problem, np.array([1.0, -1.0, 0.5, 0.0])) == 0.5
         for constant in (-3.0, 3.0):
-            reach = problem.reach(np.array([1.0, -1.0, 0.5, constant]))
+            reach = _reach(problem, np.array([1.0, -1.0, 0.5, constant]))
             assert reach == pytest.approx(1.0 / (1.0 + math.exp(-3.0)))
 
 
@@ -176,7 +178,7 @@ def test_a_small_budget_learns_of_a_rare_class_what_there_is_to_learn(monkeypatc
         return (objective(*problem, model.coef_[0], model.intercept_[0]) - best) / (zero - best)
 
     ours = np.mean([loses(seed) for seed in range(4)])
-    monkeypatch.setattr(Scaled, "start", lambda self, share=None: Start(np.zeros(self.size)))
+    monkeypatch.setattr(Start, "of", lambda scaled, share=None: Start(np.zeros(scaled.size)))
     without = np.mean([loses(seed) for seed in range(4)])
     assert ours < 0.25
     assert ours < 0.5 * without

@@ -13,7 +13,9 @@ from dpcd.penalties import L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import GradientSizes
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem
-from dpcd.solvers.joint import Clips, Moments, Scaled, Sizes
+from dpcd.solvers.clips import Clips
+from dpcd.solvers.joint import Moments, Scaled
+from dpcd.solvers.sizes import Sizes
 from dpcd.solvers.unseen import Unseen, _tail
 from fitting import lost, solve, spent_share
 from replay import RecordingCurator

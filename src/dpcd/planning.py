@@ -24,7 +24,8 @@ from dpcd.privacy import PrivacyBudget
 from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
 from dpcd.solvers.auto import Choice, choose
 from dpcd.solvers.block import DPBlockCD, full_steps
-from dpcd.solvers.joint import LEAST_RECORDS, clip_multiple
+from dpcd.solvers.clips import clip_multiple
+from dpcd.solvers.joint import LEAST_RECORDS
 from dpcd.solvers.scales import Visibility, magnitudes_share, means_share, moments_share
 
 #: Forecasts are made to be right within this factor, and are so in about four of five cases.

@@ -9,9 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dpcd.privacy import Curator
-from dpcd.solvers.joint import Easing, Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
+from dpcd.solvers.clips import Clips
+from dpcd.solvers.easing import Easing
+from dpcd.solvers.joint import Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
 from dpcd.solvers.mixture import factors_of_two_groups
 from dpcd.solvers.problem import Floats, Problem, Solution
+from dpcd.solvers.start import Start
 from dpcd.solvers.unseen import Unseen
 
 # Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length. Below .3 of one
@@ -88,13 +91,13 @@ class DPBlockCD(WholeRecordSolver):
             return scaled.without_noise()
         wanted = full_steps(scaled.records, scaled.size)
         if wanted == 0.0 and self.n_steps is None:
-            return scaled.standing(scaled.start(1.0).point)
-        start = scaled.start()
+            return scaled.standing(Start.of(scaled, 1.0).point)
+        start = Start.of(scaled)
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=1))
         pace = self._pace(unseen.moments, wanted, start.flatness)
         whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric / pace.step
         easing = Easing(scaled, pace.n_steps)
-        clips = scaled.clips(tuple(t for t in sorted({1, 2, 4, 8, 16, *easing.ends}) if t < pace.n_steps))
+        clips = Clips.of(scaled, pace.n_steps, easing.ends)
         length_share = _LENGTH_SHARE if pace.few else 0.0
         shares = self.growth ** np.arange(pace.n_steps)
         spent = self.moments + start.share + clips.total + length_share + unseen.share + easing.share

@@ -1,21 +1,21 @@
-"""What solvers that clip whole records have in common: scaled coordinates, moments, and clips from sizes."""
+"""What solvers that clip whole records have in common: scaled coordinates, and what is released in them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, Squared
+from dpcd.losses import ABOUT_LABELS, Logistic, Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 from dpcd.solvers.quadratic import Quadratic
+from dpcd.solvers.sizes import VISIBLE, WINDOW_OCTAVES, Sizes
 
 # Eigenvalues of a noisy matrix that exceed their mean by so many times the reach of noise are not noise. All are raised
 # by so many times √p·noise: a step in a direction that only seems flat would be too long.
@@ -25,46 +25,18 @@ _RADIUS = 1.5
 # Without noise there is nothing to gain by shortening any but absurd rows.
 _NOISELESS_RADIUS = 1000.0
 
-# A histogram of sizes shows something when three octaves hold more than so many deviations of noise: more if they could
-# be any three of a hundred, less where a bound of the slopes for labels leaves twelve. Where the noise multiplier
-# exceeds 1/30 of the records, buckets are whole octaves.
-_VISIBLE, _VISIBLE_IF_BOUNDED, _WINDOW_OCTAVES, _COARSE = 5.0, 3.0, 3, 30.0
-_BOUNDED_OCTAVES, _LONGEST_ROW, _FLAT_OCTAVES = 12, 8.0, 3
-# A bucket counts as occupied when it exceeds so many deviations of noise.
-_OCCUPIED = 1.0
-# A histogram gets what makes its noise 1/40 of the records, within these shares of the budget, the first one more than
-# those that follow. With less than 1/30 of the records it is not worth having. An even-handed clip does not depend on
-# how long the tail of the sizes is, and there is one to fall back on.
-_RESOLUTION, _WORTH_HAVING, _LATER_SIZES = 40.0, 30.0, 0.01
-_FEW_SIZES, _MOST_SIZES = 0.01, 0.25
-_FEW_EVEN_HANDED, _MOST_EVEN_HANDED = 0.004, 0.15
-# So does the mean label, which is believed if it exceeds so many deviations of noise. No constant prediction is beyond
-# the next number, and none is looked for with a loss that hardly has a slope.
-_SURE_LABELS, _FARTHEST_CONSTANT, _LEAST_SLOPE = 3.0, 20.0, 1e-100
-# How far second derivatives look to either side, as a part of the way on which a loss is curved, and the least part of
-# its curvature that they are taken for.
-_SHORT_WAY, _FLATTEST = 1e-3, 0.05
-# What moments and Hessians may take together, so that with all this something is left for gradients.
-LARGEST_SHARE = 0.65
+# Where the noise multiplier exceeds 1/30 of the records, buckets of sizes are whole octaves. A bound of the slopes for
+# labels leaves twelve of a hundred octaves, among which three show with fewer deviations of noise.
+_COARSE, _BOUNDED_OCTAVES, _LONGEST_ROW, _VISIBLE_IF_BOUNDED = 30.0, 12, 8.0, 3.0
+# What a move adds to predictions is looked for from so many octaves below what it would be if no direction were steep.
+_FLAT_OCTAVES = 3
+# A histogram, or a mean label, gets what makes its noise 1/40 of the records, within these shares of the budget. An
+# even-handed clip does not depend on how long the tail of the sizes is, and there is one to fall back on.
+_RESOLUTION, _COUNTING_SHARES, _EVEN_HANDED_SHARES = 40.0, (0.01, 0.25), (0.004, 0.15)
 # Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
-LEAST_RECORDS = _VISIBLE * math.sqrt(2.0 * _WINDOW_OCTAVES / _MOST_SIZES)
-# A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. What it cuts off pulls
-# in many directions, of which about √p cancel out; noise has √p of them, and so much of it is worth a unit of bias.
-_RAISED_OCTAVES, _STANDS_OUT, _WORTH_OF_BIAS = 4, 3.5, 2.4
-# A mean square is that of buckets that exceed so many, and a tail that of those that exceed the second.
-_SQUARES_STAND_OUT, _IN_A_TAIL = 2.5, 2.0
-# The larger slope that either label gives a typical record, over what it is where the prediction is zero.
-_TYPICAL_REACH = 1.2
-
-# Clips are factor·(nμ/p)^power times the mean size of gradients, within limits: (factor, power, least, most). Noise is
-# proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed
-# ones have hardly any bias.
-_CLIP = (0.3, 0.45, 0.6, 6.0)
-_EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
-
-# Share of the budget that tells how far targets are from the start, for a loss that turns linear, how many thresholds
-# away is far and how many are absurd, and how many steps are left for the loss itself.
-_EASING_SHARE, _FAR, _ABSURDLY_FAR, _UNEASED = 0.01, 4.0, 1e30, 3
+LEAST_RECORDS = VISIBLE * math.sqrt(2.0 * WINDOW_OCTAVES / _COUNTING_SHARES[1])
+# What moments and Hessians may take together, so that something is left for starts, sizes and gradients.
+LARGEST_SHARE = 0.65
 
 _NOISELESS_STEPS = 5000
 # The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
@@ -107,12 +79,6 @@ def check_growth(n_steps: int, growth: float) -> None:
         )
 
 
-def clip_multiple(records: float, size: int, even_handed: bool) -> float:
-    """Clip of whole gradients, in units of their mean size, for a budget in records and so many columns."""
-    factor, power, least, most = _EVEN_HANDED_CLIP if even_handed else _CLIP
-    return min(max(factor * (records / size) ** power, least), most)
-
-
 def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     """Eigenvalues of a noisy symmetric matrix, shrunk towards their mean, and the part of their spread that is left.
 
@@ -130,46 +96,6 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     # One alone is its own mean, from which it has no distance to shrink.
     left = 1.0 if count == 1 else max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
     return np.where(ordinary, mean + left * (values - mean), values), left
-
-
-def best_constant(loss: Loss, mean: float) -> float:
-    """The prediction that is best for all records alike, whose labels ±1 have this mean."""
-    if mean == 0.0:
-        return 0.0
-    more, less = 1.0 + abs(mean), 1.0 - abs(mean)
-    low, high = 0.0, _FARTHEST_CONSTANT
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        slope = more * loss.derivative(1.0, middle) + less * loss.derivative(-1.0, middle)
-        low, high = (middle, high) if slope < 0.0 else (low, middle)
-    return math.copysign((low + high) / 2.0, mean)
-
-
-def _flatness(loss: Loss, constant: float, mean: float) -> float:
-    """Mean second derivative at a constant prediction for labels of this mean, as a part of the loss's curvature."""
-    # A part of the way on which its slope changes from one end to the other.
-    way = _SHORT_WAY * loss.lipschitz / loss.curvature
-    ends = constant - way, constant + way
-    low, high = ((1.0 + mean) * loss.derivative(1.0, end) + (1.0 - mean) * loss.derivative(-1.0, end) for end in ends)
-    return min(max((high - low) / (4.0 * way * loss.curvature), _FLATTEST), 1.0)
-
-
-class Start(NamedTuple):
-    """Where steps begin.
-
-    Parameters
-    ----------
-    point
-        The zero model, or a constant one.
-    share
-        Share of the budget that it took to find out.
-    flatness
-        Mean second derivative of the loss there, as a part of the largest that it has anywhere.
-    """
-
-    point: Floats
-    share: float = 0.0
-    flatness: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,41 +181,6 @@ class Scaled:
             weights[j] = prox(float(weights[j]), 1e-15, j)
         return np.asarray(weights[self.active] * self.roots)
 
-    def start(self, share: float | None = None) -> Start:
-        """Where steps begin: for labels with an intercept at the best constant model, else at the zero model.
-
-        The best constant takes one number, the mean label, where a gradient has noise in p of them. Where one class is
-        rare, it is most of what a small budget can learn. Where predictions for several classes are compared, noise in
-        their constants would decide. None: what is worth spending on it if steps follow.
-        """
-        point = np.zeros(self.size)
-        intercept = np.flatnonzero(self.active == self.problem.n_penalized)
-        if not self.even_handed or self.problem.compared or len(intercept) == 0 or self.mu == 0.0:
-            return Start(point)
-        if share is None:
-            share = self._resolving(_FEW_EVEN_HANDED, _MOST_EVEN_HANDED)
-        loss, weights = self.problem.loss, np.zeros(self.curator.n_columns)
-        # At zero all slopes are equally large, so that the gradient of a column of ones is the mean label.
-        slope = abs(loss.derivative(1.0, 0.0))
-        if slope < _LEAST_SLOPE:
-            return Start(point)
-        ones = View(self.active[intercept], np.ones(1), weights, loss, self.problem.positive_class)
-        mechanism = JointGradient(ones, self.multiplier(share), clip=slope)
-        mean = -float(self.curator.release(mechanism)[0]) / slope
-        noise = mechanism.noise_level(self.curator.n_records) / slope
-        # Believed where it is surely more than noise, and never closer to certainty than noise allows.
-        believed = abs(mean) > _SURE_LABELS * noise
-        mean = math.copysign(min(abs(mean) - noise**2 / abs(mean), 1.0 - noise), mean) if believed else 0.0
-        constant = best_constant(loss, mean)
-        point[intercept] = constant * self.roots[intercept]
-        return Start(point, share, _flatness(loss, constant, mean))
-
-    def reach(self, point: Floats) -> float:
-        """The larger slope that either label gives a record for which only the intercept counts."""
-        intercept = self.active == self.problem.n_penalized
-        constant = float(np.sum(point[intercept] / self.roots[intercept]))
-        return max(abs(self.problem.loss.derivative(label, constant)) for label in (1.0, -1.0))
-
     def standing(self, point: Floats) -> Solution:
         """The model at a point, where the budget buys no steps from there."""
         weights = self.weights(self.admitted(point))
@@ -323,18 +214,11 @@ class Scaled:
         _, squared_size = self.sizes(moments.whitening, point, 1.0).level or (0.0, 0.0)
         return self.quadratic(hessian, hessian @ point - gradient, moments.matrix, 0.0, squared_size)
 
-    def _resolving(self, few: float, most: float) -> float:
+    @property
+    def counting_share(self) -> float:
         """The share of the budget that tells counts of records apart, within limits."""
+        few, most = _EVEN_HANDED_SHARES if self.even_handed else _COUNTING_SHARES
         return min(max((_RESOLUTION / self.records) ** 2, few), most)
-
-    def clips(self, later: tuple[int, ...]) -> Clips:
-        """Clips from sizes that are released at the first step, and again at some later ones if that is worth it."""
-        few, most = (_FEW_EVEN_HANDED, _MOST_EVEN_HANDED) if self.even_handed else (_FEW_SIZES, _MOST_SIZES)
-        first = self._resolving(few, most)
-        share = min(first, _LATER_SIZES)
-        if self.records * math.sqrt(share) < _WORTH_HAVING:
-            later = ()
-        return Clips(self, first, share, later)
 
     def quadratic(
         self,
@@ -395,7 +279,7 @@ class Scaled:
         """Noisy histogram of the sizes of gradients in the metric of the whitening."""
         multiplier = self.multiplier(share)
         per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
-        mechanism, visible = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave), _VISIBLE
+        mechanism, visible = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave), VISIBLE
         if self.even_handed:
             # Slopes for labels are not far below their bound, and rows have norm √p on average. What is beyond the
             # octaves is counted in the outermost.
@@ -417,57 +301,6 @@ class Scaled:
             along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of="rows"
         )
         return Sizes.of(self.curator, mechanism).mean_square(self.curator.n_records)
-
-
-@dataclass(frozen=True, eq=False)
-class Easing:
-    """The problem of each step: with a Huber loss whose threshold comes down to its own from how far targets are away.
-
-    Where targets are many thresholds away, hardly any record has curvature left, and steps that are safe are as short
-    as a threshold. With a threshold as large as what is typical of them, one step does most of the way.
-
-    Parameters
-    ----------
-    scaled
-        The problem.
-    n_steps
-        How many steps there are.
-    """
-
-    scaled: Scaled
-    n_steps: int
-
-    @property
-    def share(self) -> float:
-        """Share of the budget that it takes to find out how far targets are away."""
-        return _EASING_SHARE if isinstance(self.scaled.problem.loss, Huber) and self.n_steps > _UNEASED else 0.0
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """The first step with the loss itself, if there are others before it."""
-        return (self.n_steps - _UNEASED,) if self.share else ()
-
-    @cached_property
-    def _typical(self) -> float:
-        """Mean distance of targets from the start, 0 if only noise can be seen."""
-        distances = replace(self.scaled, problem=replace(self.scaled.problem, loss=Squared()))
-        view = distances.view(np.ones(self.scaled.size), np.zeros(self.scaled.size))
-        sizes = Sizes.of(
-            self.scaled.curator,
-            GradientSizes(view, self.scaled.multiplier(_EASING_SHARE), per_octave=1, of="slopes"),
-        )
-        return 0.0 if sizes.level is None else sizes.level[0]
-
-    def at(self, step: int) -> Scaled:
-        """The problem of a step: the last ones have their own."""
-        problem = self.scaled.problem
-        if not isinstance(problem.loss, Huber) or self.share == 0.0:
-            return self.scaled
-        threshold, left = problem.loss.threshold, max(0.0, 1.0 - step / (self.n_steps - _UNEASED))
-        away = min(self._typical / threshold, _ABSURDLY_FAR)
-        if left == 0.0 or away <= _FAR:
-            return self.scaled
-        return replace(self.scaled, problem=replace(problem, loss=Huber(threshold * away**left)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,95 +337,6 @@ class Moments:
         return np.asarray(back @ back.T)
 
 
-@dataclass(frozen=True, eq=False)
-class Sizes:
-    """What a noisy histogram says about the sizes of gradients.
-
-    Parameters
-    ----------
-    counts, edges
-        Noisy number of records in each bucket, and the buckets' upper ends.
-    noise
-        Standard deviation of the noise in each count.
-    per_octave
-        Buckets between a size and its double.
-    visible
-        Deviations of noise that three octaves must exceed to show something.
-    """
-
-    counts: Floats
-    edges: Floats
-    noise: float
-    per_octave: int
-    visible: float = _VISIBLE
-
-    @classmethod
-    def of(cls, curator: Curator, mechanism: GradientSizes, visible: float = _VISIBLE) -> Sizes:
-        """Release a histogram."""
-        return cls(curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave, visible)
-
-    @property
-    def _middles(self) -> Floats:
-        return np.asarray(self.edges * 2.0 ** (-0.5 / self.per_octave))
-
-    @cached_property
-    def _near(self) -> tuple[Floats, Floats] | None:
-        """Counts and middles of the buckets about where most records are; None where only noise can be seen."""
-        width = _WINDOW_OCTAVES * self.per_octave
-        sums = np.convolve(self.counts, np.ones(width), mode="valid")
-        first = int(np.argmax(sums))
-        if sums[first] <= self.visible * self.noise * math.sqrt(width):
-            return None
-        near = slice(max(0, first - 2 * width), first + 2 * width)
-        counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
-        return counts / counts.sum(), self._middles[near]
-
-    @property
-    def level(self) -> tuple[float, float] | None:
-        """Mean and mean square, sizes above four times the mean counted as that; None where only noise can be seen."""
-        if self._near is None:
-            return None
-        parts, middles = self._near
-        mean = float(parts @ middles)
-        for _ in range(5):
-            mean = float(parts @ np.minimum(middles, 4.0 * mean))
-        return mean, float(parts @ np.minimum(middles, 4.0 * mean) ** 2)
-
-    def _outstanding(self, deviations: float) -> Floats:
-        """Counts that exceed so many deviations of noise: a few far too large sizes would be noise."""
-        return np.where(self.counts > deviations * self.noise, self.counts, 0.0)
-
-    def mean_square(self, n_records: int) -> float:
-        """Mean square over all records, those in buckets that do not stand out counted as zero."""
-        return float(self._middles**2 @ self._outstanding(_SQUARES_STAND_OUT)) / n_records
-
-    def exceeded_by(self, count: float) -> float:
-        """The size that so many records exceed, from buckets that stand out; 0 where these hold fewer."""
-        counts, ends = self._outstanding(_IN_A_TAIL)[::-1], self.edges[::-1]
-        above = np.cumsum(counts)
-        if count > above[-1]:
-            return 0.0
-        bucket = int(np.searchsorted(above, count))
-        part = 1.0 - (above[bucket] - count) / counts[bucket]
-        return float(ends[bucket] * 2.0 ** (-part / self.per_octave))
-
-    def kept(self, clip: float) -> float:
-        """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""
-        if self._near is None:
-            return 1.0
-        parts, middles = self._near
-        return float(parts @ np.minimum(1.0, clip / middles))
-
-    def raised(self, clip: float, n_records: int, unit: float) -> float:
-        """A clip, raised where it cuts off so much that this is worth more noise: `unit` for each unit of a clip."""
-        start = int(np.searchsorted(self.edges, clip))
-        end = start + _RAISED_OCTAVES * self.per_octave
-        choices = np.concatenate([[clip], self.edges[start:end]])
-        beyond = self._outstanding(_STANDS_OUT)[start:end]
-        cut = np.maximum(self._middles[start:end] - choices[:, None], 0.0) @ beyond / n_records
-        return float(choices[np.argmin((unit * choices) ** 2 + cut**2)])
-
-
 class Clip(NamedTuple):
     """How gradients are clipped.
 
@@ -606,47 +350,3 @@ class Clip(NamedTuple):
 
     norm: float
     kept: float = 1.0
-
-
-@dataclass(eq=False)
-class Clips:
-    """The clip of each step, from the sizes of the gradients when last seen.
-
-    Parameters
-    ----------
-    scaled
-        The problem.
-    first, share, later
-        Shares of the budget for the sizes at step 0 and for those at each of the later steps, and which these are.
-    """
-
-    scaled: Scaled
-    first: float
-    share: float
-    later: tuple[int, ...]
-    clip: Clip | None = None
-    squared_size: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """Share of the budget that all sizes get together."""
-        return self.first + self.share * len(self.later)
-
-    def at(self, step: int, whitening: Floats, point: Floats) -> Clip | None:
-        """The clip at a point; None if at the first step nothing can be seen of the gradients."""
-        if step == 0 or step in self.later:
-            scaled = self.scaled
-            sizes = scaled.sizes(whitening, point, self.share if step else self.first)
-            seen = sizes.level
-            if seen is None and step == 0 and scaled.even_handed:
-                # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
-                reach = _TYPICAL_REACH * scaled.reach(point)
-                seen = reach * math.sqrt(scaled.size), reach**2 * scaled.size
-            if seen is not None:
-                mean, self.squared_size = seen
-                norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)
-                if not scaled.even_handed:
-                    unit = _WORTH_OF_BIAS * scaled.size / scaled.records
-                    norm = sizes.raised(norm, scaled.curator.n_records, unit)
-                self.clip = Clip(norm, sizes.kept(norm))
-        return self.clip

@@ -10,10 +10,11 @@ import numpy as np
 from dpcd.losses import Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
+from dpcd.solvers.clips import Clips
+from dpcd.solvers.easing import Easing
 from dpcd.solvers.joint import (
     LARGEST_SHARE,
     Clip,
-    Easing,
     Moments,
     Scaled,
     WholeRecordSolver,
@@ -24,6 +25,7 @@ from dpcd.solvers.joint import (
 )
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
+from dpcd.solvers.start import Start
 from dpcd.solvers.unseen import Unseen
 
 # How much more of the budget each gradient gets than the one before it.
@@ -104,13 +106,13 @@ class DPNewton(WholeRecordSolver):
         if scaled.noiseless:
             return scaled.without_noise()
         if scaled.size**2 > _HOPELESS * scaled.records:
-            return scaled.standing(scaled.start(1.0).point)
+            return scaled.standing(Start.of(scaled, 1.0).point)
         quadratic = isinstance(problem.loss, Squared)
         refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < self.n_steps)
         hessian_share = self.hessians / max(1, len(refreshed))
         weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(self.n_steps)
-        start, easing = scaled.start(), Easing(scaled, self.n_steps)
-        clips = scaled.clips(tuple(t for t in sorted({1, 2, 4, *easing.ends}) if t < self.n_steps))
+        start, easing = Start.of(scaled), Easing(scaled, self.n_steps)
+        clips = Clips.of(scaled, self.n_steps, easing.ends)
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=2))
         left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total - unseen.share
         left -= easing.share

@@ -17,6 +17,7 @@ from dpcd.solvers.joint import Scaled
 from dpcd.solvers.problem import Problem, Solution, Solver, rehearse
 from dpcd.solvers.scd import DPSCD
 from dpcd.solvers.sgd import DPSGD
+from dpcd.solvers.start import Start
 
 # In units of (typical slope)·(column's root mean square). Only the order of the sums matters: a low clip hardly changes
 # it, and noise falls with the clip.
@@ -102,7 +103,7 @@ class Screened:
             everywhere = np.full(scaled.size, 1.0 / math.sqrt(scaled.size))
             seen = scaled.sizes(everywhere, np.zeros(scaled.size), _SLOPE_SHARE * share).level
             if seen is None:
-                return scaled.standing(scaled.start(1.0 - share).point)
+                return scaled.standing(Start.of(scaled, 1.0 - share).point)
             # The size of a gradient whose row has norm 1 on average.
             slope, share = seen[0], (1.0 - _SLOPE_SHARE) * share
         n_kept, zeros = int(n_kept), np.zeros(len(problem.smoothness))

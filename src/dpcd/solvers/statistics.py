@@ -11,6 +11,7 @@ from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
+from dpcd.solvers.clips import Clips
 from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, check_share, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
 
@@ -111,7 +112,7 @@ def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
         return scaled.without_noise()
     if scaled.records * math.sqrt(1.0 - share) <= _RECORDS_PER_COLUMN * scaled.size:
         return scaled.zero_model()
-    clips = scaled.clips(tuple(t for t in (1, 2, 4, 8) if t < n_rounds))
+    clips = Clips.of(scaled, n_rounds)
     upright, point = np.eye(scaled.size), np.zeros(scaled.size)
     clip = clips.at(0, upright, point)
     if clip is None:

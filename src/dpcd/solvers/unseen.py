@@ -13,8 +13,10 @@ from scipy.special import gammaincc, gammainccinv, ndtri
 
 from dpcd.losses import Squared
 from dpcd.privacy.joint import GradientSizes
-from dpcd.solvers.joint import Clips, Moments, Scaled, Sizes
+from dpcd.solvers.clips import Clips
+from dpcd.solvers.joint import Moments, Scaled
 from dpcd.solvers.problem import Floats
+from dpcd.solvers.sizes import Sizes
 
 # Rows a little longer than most are shortened in the moments and seen in gradients. What normal rows would lose so,
 # times this, is not hidden, and neither are so many deviations of the noise in a scale.

@@ -1,0 +1,94 @@
+"""How gradients of whole records are clipped: from noisy histograms of their sizes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpcd.solvers.joint import Clip, Scaled
+from dpcd.solvers.problem import Floats
+
+# Clips are factor·(nμ/p)^power times the mean size of gradients, within limits: (factor, power, least, most). Noise is
+# proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed
+# ones have hardly any bias.
+_CLIP = (0.3, 0.45, 0.6, 6.0)
+_EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
+# Later steps at which sizes are seen again, and the largest share of the budget for each of them. With noise of more
+# than 1/30 of the records that is not worth having.
+_SEEN_AGAIN, _LATER_SHARE, _WORTH_HAVING = (1, 2, 4, 8, 16), 0.01, 30.0
+# What a clip cuts off pulls in many directions, of which about √p cancel out; noise has √p of them, and so much of it
+# is worth a unit of bias.
+_WORTH_OF_BIAS = 2.4
+# The larger slope that either label gives a typical record, over what it is where the prediction is zero.
+_TYPICAL_REACH = 1.2
+
+
+def clip_multiple(records: float, size: int, even_handed: bool) -> float:
+    """Clip of whole gradients, in units of their mean size, for a budget in records and so many columns."""
+    factor, power, least, most = _EVEN_HANDED_CLIP if even_handed else _CLIP
+    return min(max(factor * (records / size) ** power, least), most)
+
+
+@dataclass(eq=False)
+class Clips:
+    """The clip of each step, from the sizes of the gradients when last seen.
+
+    Parameters
+    ----------
+    scaled
+        The problem.
+    first, share, later
+        Shares of the budget for the sizes at step 0 and for those at each of the later steps, and which these are.
+    """
+
+    scaled: Scaled
+    first: float
+    share: float
+    later: tuple[int, ...]
+    clip: Clip | None = None
+    squared_size: float = 0.0
+
+    @classmethod
+    def of(cls, scaled: Scaled, n_steps: int, also: tuple[int, ...] = ()) -> Clips:
+        """For so many steps. Sizes are seen at the first one, and if that is worth it at some later ones.
+
+        `also` are steps at which the problem changes.
+        """
+        first = scaled.counting_share
+        share = min(first, _LATER_SHARE)
+        worth_it = scaled.records * math.sqrt(share) >= _WORTH_HAVING
+        later = tuple(t for t in sorted({*_SEEN_AGAIN, *also}) if t < n_steps) if worth_it else ()
+        return cls(scaled, first, share, later)
+
+    @property
+    def total(self) -> float:
+        """Share of the budget that all sizes get together."""
+        return self.first + self.share * len(self.later)
+
+    def at(self, step: int, whitening: Floats, point: Floats) -> Clip | None:
+        """The clip at a point; None if at the first step nothing can be seen of the gradients."""
+        if step == 0 or step in self.later:
+            scaled = self.scaled
+            sizes = scaled.sizes(whitening, point, self.share if step else self.first)
+            seen = sizes.level
+            if seen is None and step == 0 and scaled.even_handed:
+                # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
+                reach = _TYPICAL_REACH * _reach(scaled, point)
+                seen = reach * math.sqrt(scaled.size), reach**2 * scaled.size
+            if seen is not None:
+                mean, self.squared_size = seen
+                norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)
+                if not scaled.even_handed:
+                    unit = _WORTH_OF_BIAS * scaled.size / scaled.records
+                    norm = sizes.raised(norm, scaled.curator.n_records, unit)
+                self.clip = Clip(norm, sizes.kept(norm))
+        return self.clip
+
+
+def _reach(scaled: Scaled, point: Floats) -> float:
+    """The larger slope that either label gives a record for which only the intercept counts."""
+    intercept = scaled.active == scaled.problem.n_penalized
+    constant = float(np.sum(point[intercept] / scaled.roots[intercept]))
+    return max(abs(scaled.problem.loss.derivative(label, constant)) for label in (1.0, -1.0))

@@ -16,9 +16,9 @@ from problems import name
 
 
 def test_boundaries():
-    # p³/(nμ) at 3 and 8, and just above.
-    assert isinstance(choose(72_000, 60, 1.0, L2(0.1), Squared()).solver, DPNewton)
-    assert isinstance(choose(71_999, 60, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
+    # p³/(nμ) at 5 and 8, and just above.
+    assert isinstance(choose(43_200, 60, 1.0, L2(0.1), Squared()).solver, DPNewton)
+    assert isinstance(choose(43_199, 60, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
     for loss in (Logistic(), Huber()):
         assert isinstance(choose(27_000, 60, 1.0, L2(0.1), loss).solver, DPNewton)
         assert isinstance(choose(26_999, 60, 1.0, L2(0.1), loss).solver, DPBlockCD)

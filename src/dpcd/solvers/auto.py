@@ -18,7 +18,7 @@ from dpcd.solvers.screening import Screened
 
 # p³/(nμ) up to which a noisy matrix is worth its budget: for the squared loss, whose Hessian it is, and for others,
 # which need more matrices on the way. A budget nμ of fewer records than this does not buy them.
-_CROWDED, _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 3.0, 8.0, 430.0
+_CROWDED, _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 5.0, 8.0, 430.0
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0

@@ -263,3 +263,10 @@ def test_editing_a_users_loss_recompiles_its_kernels(tmp_path):
     for factor in (1.0, 3.0):
         (tmp_path / "mine.py").write_text(textwrap.dedent(source).format(factor=factor))
         assert run_python(FIT_A_LINE.format(module="mine"), **environment) == f"{factor}\n"
+
+
+def test_code_that_may_reorder_sums_is_stored_under_a_name_of_its_own():
+    strict, free = compiled(kernels.product_sum), compiled(kernels.product_sum, exact_sums=True)
+    assert strict is not free
+    assert strict.py_func.__qualname__ != free.py_func.__qualname__
+    assert [kernel.targetoptions["fastmath"] for kernel in (strict, free)] == [{"contract"}, {"contract", "reassoc"}]

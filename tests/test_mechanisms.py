@@ -134,6 +134,14 @@ def test_cost_equals_what_is_released(mechanism, rng):
     assert mechanism.cost.discretization == pytest.approx(draws * PrivacyCost.gaussian(1.0).discretization, abs=0)
 
 
+@pytest.mark.parametrize(
+    ("features", "target"), [((5, 2), (4,)), ((5, 2), (1,)), ((5, 2), (5, 1)), ((5,), (5,)), ((5, 2), ())]
+)
+def test_tables_without_a_target_for_each_record_are_refused(features, target):
+    with pytest.raises(ValueError, match="an entry for each"):
+        Columns(np.zeros(features, order="F"), np.zeros(target))
+
+
 def test_updates_never_reuse_noise(rng):
     """A data set of zeros releases nothing but noise: 400 updates must show 400 different draws of the right size."""
     mechanism = updates(coordinates=np.tile(np.arange(3), 134)[:400], noise_multiplier=(50.0, 50.0, 50.0))

@@ -133,7 +133,8 @@ def compiled(kernel: Callable[..., Any], *plugins: Any, exact_sums: bool = False
     stored = all(plugin.__module__.partition(".")[0] == package for plugin in plugins)
     source = FunctionType(kernel.__code__, kernel.__globals__, kernel.__name__, kernel.__defaults__)
     source.__module__ = kernel.__module__
-    source.__qualname__ = f"{kernel.__qualname__}_{_source_digest()}"
     freedom = {"contract", "reassoc"} if exact_sums else {"contract"}
+    # What the compiler may do is no part of the key under which numba stores code.
+    source.__qualname__ = "_".join([kernel.__qualname__, *sorted(freedom), _source_digest()])
     jit = numba.njit(cache=stored, nogil=True, fastmath=freedom, error_model="numpy")
     return jit(source)

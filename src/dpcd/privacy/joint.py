@@ -26,7 +26,7 @@ from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.statement import REPLACE_ONE
 
 # Records that are transformed at a time: few enough that their rows stay in the processor's cache, and that a sum of
-# so many products of integers below 2²⁰ is exact in double precision. Long rows come fewer at a time.
+# so many products of integers of at most 2²⁰ is exact in double precision. Long rows come fewer at a time.
 _PART, _PART_OF_LONG_ROWS = 2048, 512
 _CACHED, _LARGEST_PART = 2**15, 2**22
 _LARGEST_ROW = 2.0**20

@@ -355,7 +355,7 @@ def multiply(transform, features, columns, first, rows):  # type: ignore[no-unty
                 for i in range(upper.shape[0]):
                     upper[i] += t0 * x0[i] + t1 * x1[i] + t2 * x2[i] + t3 * x3[i]
             # About half of the tiles of a triangular matrix are empty.
-            elif used[k] + used[k + 1] > 0.0:
+            elif used[k] + used[k + 1] != 0.0:
                 u0, u1, u2, u3 = factors[k + 1, 0], factors[k + 1, 1], factors[k + 1, 2], factors[k + 1, 3]
                 for i in range(upper.shape[0]):
                     a0, a1, a2, a3 = x0[i], x1[i], x2[i], x3[i]
@@ -463,7 +463,8 @@ def bound_rows(rows, norms, shares, radius, lattice):  # type: ignore[no-untyped
 def product_sum(rows, sums):  # type: ignore[no-untyped-def]
     """Add the lower triangle of rows·rowsᵀ to `sums`, for rows of whole numbers whose sums of products stay below 2⁵³.
 
-    All of these are exact, in whatever order they are added. Two by two at a time, as in `multiply`.
+    All of these are exact, in whatever order they are added. Two rows with two others at a time, for the reason that
+    `multiply` has.
     """
     last = rows.shape[0] - 1
     products = np.zeros(sums.shape)

@@ -40,6 +40,14 @@ class Columns:
     features: Floats
     target: Floats
 
+    def __post_init__(self) -> None:
+        # Compiled loops over the records do not check where they read.
+        if self.features.ndim != 2 or self.target.shape != (len(self.features),):
+            raise ValueError(
+                f"features must be a table and the target have an entry for each of its rows, got shapes "
+                f"{self.features.shape} and {self.target.shape}"
+            )
+
     @classmethod
     def copy_of(cls, features: Any, target: Any, intercept: bool = False) -> Columns:
         """Copy a table, once, into columns; with an intercept the last column is 1."""

@@ -10,6 +10,7 @@ from scipy.optimize import lsq_linear
 from scipy.special import expit
 from sklearn.linear_model import enet_path
 
+from dpcd import DPLogisticRegression, DPRidge
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import L1, Box, ElasticNet, WeightedL1, Zero, non_negative
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
@@ -203,6 +204,36 @@ class TestConfidenceIntervals:
         assert 0.90 < np.mean(covered) < 0.99
         if math.isfinite(epsilon):
             assert np.mean(naive) < min(0.92, np.mean(covered) - 0.03)
+
+    @pytest.mark.parametrize(
+        ("kind", "epsilon", "correlation", "least"),
+        [
+            (DPRidge, 0.3, 0.5, 0.9),
+            (DPRidge, 1.0, 0.99, 0.75),
+            (DPRidge, 1.0, 0.999, 0.85),
+            (DPLogisticRegression, 0.3, 0.5, 0.9),
+            (DPLogisticRegression, 0.3, 0.99, 0.9),
+        ],
+    )
+    def test_allow_for_curvature_that_cannot_be_told_from_noise(self, kind, epsilon, correlation, least):
+        """Of columns that nearly agree, little more than the sum is known.
+
+        Intervals that believed all of the model's curvature would cover .86, .56, .1, .81 and .44.
+        """
+        covered, widths = [], []
+        for seed in range(15):
+            rng = np.random.default_rng(seed)
+            half, truth = rng.normal(size=(20_000, 3)), rng.normal(size=6)
+            other = correlation * half + math.sqrt(1.0 - correlation**2) * rng.normal(size=(20_000, 3))
+            X = np.hstack([half, other])
+            scores = X @ truth
+            y = scores + rng.normal(size=20_000) if kind is DPRidge else scores + rng.logistic(size=20_000) > 0.0
+            quadratic = kind(alpha=1e-8, epsilon=epsilon, random_state=seed).fit(X, y).quadratic_
+            low, high = quadratic.confidence_intervals()[:, :6]
+            covered.append((low < truth) & (truth < high))
+            widths.append(high - low)
+        assert np.mean(covered) > least
+        assert np.median(widths) < 12.0, "and yet they say something"
 
     def test_the_fitted_weights_are_the_minimum_without_noise(self, table):
         X, y = table

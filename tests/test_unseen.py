@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 from dpcd import DPRidge
 from dpcd.experiments.families import Sample, family
@@ -15,6 +16,7 @@ from dpcd.privacy.joint import GradientSizes
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.joint import Moments, Scaled
+from dpcd.solvers.newton import _Model
 from dpcd.solvers.sizes import Sizes
 from dpcd.solvers.unseen import Unseen, _tail
 from fitting import lost, solve, spent_share
@@ -113,7 +115,8 @@ def unseen(hidden, loss=None, noise=1e-3, uncertainty=None, epsilon=1.0, n_recor
     )
     loss = Squared() if loss is None else loss
     problem = Problem(loss, Zero(), loss.curvature * np.ones(size), size, uncertainty=uncertainty)
-    moments = Moments(np.eye(size), np.eye(size), np.zeros((size, size)), hidden, hidden, noise, 1.5 * math.sqrt(size))
+    eye, radius = np.eye(size), 1.5 * math.sqrt(size)
+    moments = Moments(eye, eye, np.diag(1.0 - hidden), np.zeros((size, size)), hidden, hidden, noise, radius)
     return Unseen(Scaled.of(curator, problem, 1), moments)
 
 
@@ -191,12 +194,14 @@ class TestPulls:
         assert noisy[0] > 0.3, "what could be noise shows nothing"
 
     def test_intervals_allow_for_them(self):
-        scaled = unseen([0.9, 0.9]).scaled
-        eye = np.eye(2)
-        without, with_guess = (
-            scaled.quadratic(eye, np.ones(2), eye, 0.01, 1.0, pull) for pull in (0.0, np.array([0.3, 0.0]))
-        )
-        np.testing.assert_allclose(with_guess.covariance - without.covariance, np.diag([0.09, 0.0]), atol=1e-15)
+        found = unseen([0.0, 0.0], noise=1e-6)
+        model = _Model(found.scaled, found, np.zeros(2))
+        model.linear, model.variance, halves = np.full(2, 100.0), 0.01, []
+        for guessed in ([0.0, 0.0], [0.3, 0.0]):
+            model.guessed = np.array(guessed)
+            low, high = model.quadratic(squared_size=0.0).confidence_intervals()
+            halves.append((high - low) / 2.0 / ndtri(0.975))
+        np.testing.assert_allclose(halves, np.sqrt([[0.01, 0.01], [0.01 + 0.09, 0.01]]), rtol=1e-3)
 
 
 class TestTargets:

@@ -20,6 +20,10 @@ from dpcd.solvers.sizes import VISIBLE, WINDOW_OCTAVES, Sizes
 # Eigenvalues of a noisy matrix that exceed their mean by so many times the reach of noise are not noise. All are raised
 # by so many times √p·noise: a step in a direction that only seems flat would be too long.
 _BEYOND_NOISE, _RAISED = 1.5, 0.75
+# Where a second look, which magnifies what was flat at the first, still shows less than this part of the largest noise,
+# nothing may be there. Such a direction keeps so much of what the first look left it, so that noise does not drive
+# weights apart that nothing would bring back together, as those of columns that are the same.
+_NOTHING, _KEPT = 0.5, 0.3
 # Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
 _RADIUS = 1.5
 # Without noise there is nothing to gain by shortening any but absurd rows.
@@ -212,7 +216,8 @@ class Scaled:
         hessian = self.problem.loss.curvature * seen
         gradient, _ = self.gradient(moments.whitening, point, Clip(math.inf), 1.0)
         _, squared_size = self.sizes(moments.whitening, point, 1.0).level or (0.0, 0.0)
-        return self.quadratic(hessian, hessian @ point - gradient, moments.matrix, 0.0, squared_size)
+        error = self.error(hessian, moments.matrix, 0.0, squared_size)
+        return self.quadratic(hessian, hessian @ point - gradient, error)
 
     @property
     def counting_share(self) -> float:
@@ -220,33 +225,26 @@ class Scaled:
         few, most = _EVEN_HANDED_SHARES if self.even_handed else _COUNTING_SHARES
         return min(max((_RESOLUTION / self.records) ** 2, few), most)
 
-    def quadratic(
-        self,
-        hessian: Floats,
-        linear: Floats,
-        metric: Floats,
-        variance: float,
-        squared_size: float,
-        guessed: Floats | float = 0.0,
-    ) -> Quadratic:
-        """The quadratic model in the coordinates of the weights.
+    def quadratic(self, hessian: Floats, linear: Floats, error: Floats) -> Quadratic:
+        """The quadratic model in the coordinates of the weights, `error` being the covariance of its linear term's."""
+        scale = np.outer(self.roots, self.roots)
+        return Quadratic(hessian * scale, linear * self.roots, self.active, error * scale, self.problem.n_penalized)
 
-        Its linear term is off by privacy noise of this variance in the metric S, and by the sampling of the records.
+    def error(self, hessian: Floats, metric: Floats, variance: float, squared_size: float) -> Floats:
+        """Covariance of what a linear term is off by: noise of this variance in the metric S, and sampling of records.
+
         The mean square of a logistic model's gradients is its Hessian, if the model is right; that of other losses is
-        known over all p directions together. What of the linear term is guessed may be wrong by as much as it is.
+        known over all p directions together.
         """
         logistic = isinstance(self.problem.loss, Logistic)
         sampling = hessian if logistic else squared_size / self.size * metric
-        scale = np.outer(self.roots, self.roots)
-        doubt = np.diag(np.broadcast_to(np.square(guessed), self.size))
-        covariance = (variance * metric + sampling / self.curator.n_records + doubt) * scale
-        return Quadratic(hessian * scale, linear * self.roots, self.active, covariance, self.problem.n_penalized)
+        return np.asarray(variance * metric + sampling / self.curator.n_records)
 
     def moments(self, share: float, rounds: int) -> Moments:
         """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""
         size, radius = self.size, self.radius
         whitening = np.eye(size)
-        for _ in range(rounds):
+        for past in range(rounds):
             mechanism = MomentMatrix(
                 self.view(whitening, np.zeros(size)), self.multiplier(share / rounds), radius=radius
             )
@@ -256,16 +254,20 @@ class Scaled:
             values, vectors = np.linalg.eigh(released)
             values, left = shrunk(values, noise)
             raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
+            if past:
+                nothing = values < _NOTHING * noise * math.sqrt(2.0 * size)
+                raised = np.where(nothing, np.maximum(raised, _KEPT), raised)
             back = unwhitened @ vectors
             matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
             # Second moments are 1 by construction: what is missing was hidden by shortening long rows, or the scale was
             # learnt and is too large. With too much curvature steps are short, with too little they diverge.
             hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
             # Of a column that stands apart from others, shrinking eigenvalues takes away what the release had shown.
-            missing = np.clip(1.0 - np.diag(unwhitened @ released @ unwhitened.T), 0.0, hidden)
+            shown = unwhitened @ released @ unwhitened.T
+            missing = np.clip(1.0 - np.diag(shown), 0.0, hidden)
             matrix = matrix + np.diag(hidden)
             whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
-        return Moments(matrix, whitening, added, hidden, missing, noise, radius)
+        return Moments(matrix, whitening, shown, added, hidden, missing, noise, radius)
 
     def gradient(self, whitening: Floats, point: Floats, clip: Clip, share: float) -> tuple[Floats, float]:
         """Noisy gradient with respect to u, clipped in the metric of the whitening, and its noise in that metric."""
@@ -313,6 +315,8 @@ class Moments:
         S, positive definite.
     whitening
         B, lower triangular, with B·S·Bᵀ = I.
+    shown
+        What was released of S, neither shrunk nor raised.
     added, hidden, missing
         What of S is there only because of noise, what was added to its diagonal, and what of that the release did not
         show for rows that were shortened.
@@ -324,6 +328,7 @@ class Moments:
 
     matrix: Floats
     whitening: Floats
+    shown: Floats
     added: Floats
     hidden: Floats
     missing: Floats

@@ -165,6 +165,7 @@ class _Model:
     unseen: Unseen
     start: Floats
     hessian: Floats = field(init=False)
+    whitened: Floats = field(init=False)
     linear: Floats = field(init=False)
     guessed: Floats = field(init=False)
     variance: float = field(init=False)
@@ -180,6 +181,7 @@ class _Model:
     def begin(self) -> None:
         """Take the Hessian from the moments as they are known."""
         self.hessian = self.scaled.problem.loss.curvature * self.moments.matrix
+        self.whitened = np.eye(self.scaled.size)
 
     @property
     def moments(self) -> Moments:
@@ -201,8 +203,8 @@ class _Model:
         )
         noise = mechanism.noise_level(scaled.curator.n_records)
         back = np.linalg.inv(moments.whitening)
-        believed, mean = _believed_hessian(scaled.curator.release(mechanism), noise, back.T @ point)
-        seen = back @ believed @ back.T
+        self.whitened, mean = _believed_hessian(scaled.curator.release(mechanism), noise, back.T @ point)
+        seen = back @ self.whitened @ back.T
         # What was added to the moments is no part of any record, so it is added here too.
         unseen = mean * moments.added + _CURVATURE_OF_HIDDEN * np.diag(moments.hidden)
         self.hessian = scaled.problem.loss.curvature * (seen + unseen)
@@ -286,8 +288,35 @@ class _Model:
 
     def quadratic(self, squared_size: float) -> Quadratic:
         """The model in the coordinates of the weights."""
-        metric = self.moments.metric
-        return self.scaled.quadratic(self.hessian, self.linear, metric, self.variance, squared_size, self.guessed)
+        error = self.scaled.error(self.hessian, self.moments.metric, self.variance, squared_size)
+        # What of the linear term is guessed may be wrong by as much as it is.
+        of_minimum = self._error_of_minimum(error + np.diag(self.guessed**2))
+        return self.scaled.quadratic(self.hessian, self.linear, self.hessian @ of_minimum @ self.hessian)
+
+    def _error_of_minimum(self, error: Floats) -> Floats:
+        """Covariance of what the minimum is off by, if the linear term is off by an error of this covariance.
+
+        Steps rest on curvature that is raised wherever it could be noise. That keeps them safe, but says more about the
+        minimum than is known. What is known of it is R·E⁻¹·R, for the error's covariance E and the curvature R that
+        was released, less what the noise in R adds to that on average. In directions in which this leaves nothing, a
+        weight could be anything; it is taken to be as large as if it made all predictions by itself.
+        """
+        moments, curvature = self.moments, self.scaled.problem.loss.curvature
+        whitening, diagonal = moments.whitening, np.diag(moments.shown)
+        # Rows that were shortened are missing in all directions, in proportion to what is seen there. All together have
+        # second moment 1, or less where that was found to be a bound.
+        factors = np.sqrt(np.minimum(np.diag(moments.matrix), 1.0) / np.maximum(diagonal, _LEAST_EIGENVALUE))
+        shown = whitening @ (moments.shown * np.outer(factors, factors)) @ whitening.T
+        values, vectors = np.linalg.eigh(shown)
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        seen, noise = curvature * root @ self.whitened @ root, curvature * self.level * moments.noise
+        inverse = np.linalg.inv(whitening @ error @ whitening.T)
+        by_noise = 0.5 * noise**2 * (inverse + np.trace(inverse) * np.eye(len(inverse)))
+        values, vectors = np.linalg.eigh(seen @ inverse @ seen - by_noise)
+        known = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        move = np.linalg.solve(self.hessian, self.linear) - self.start
+        largest = float(move @ moments.matrix @ move) + np.finfo(float).tiny
+        return np.asarray(whitening.T @ np.linalg.inv(known + whitening @ whitening.T / largest) @ whitening)
 
 
 def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tuple[Floats, float]:

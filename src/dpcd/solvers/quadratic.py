@@ -66,7 +66,8 @@ class Quadratic:
     columns
         Which column of the data each coordinate belongs to, as penalties may differ; None: all of them, in order.
     covariance
-        Covariance of the error of b, from privacy noise and from the sampling of records; None if it is not known.
+        Covariance of the error of b, from privacy noise, from the sampling of records and from what is not known of H;
+        None if it is not known.
     n_penalized
         How many columns of the data penalties are for, unless a method is told otherwise: all but an intercept. None:
         all of them.
@@ -209,9 +210,8 @@ class Quadratic:
         Notes
         -----
         Approximate, as good as the model of the error in b is. It is taken to be normal with mean zero, so what
-        clipping does to the mean is not in it (heavy tails: intervals that are off center). The noise in H is not in
-        it either, nor rows that were too long to be seen and are counted with a guess: both are small where `DPNewton`
-        is the right solver, p² well below nμ, and gradients were taken close to the minimum. Sampling counts as if
+        clipping does to the mean is not in it (heavy tails: intervals that are off center). What noise in H hides of
+        the curvature is, on average, and so is what is guessed about rows too long to be seen. Sampling counts as if
         gradients had the same spread in all directions of the columns' second moments, as they do for the squared loss
         if residuals do not depend on the features. Neither the penalty nor the shrinkage of the fitted weights is in
         the center, which may therefore differ from them. And choosing columns first, by screening or by looking at

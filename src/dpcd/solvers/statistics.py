@@ -131,8 +131,7 @@ def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
     moved = point - before
     from_moments = 0.5 * doubt**2 * (moved @ moved * upright + np.outer(moved, moved))
     sampling = clips.squared_size / (scaled.size * scaled.curator.n_records) * hessian
-    covariance = noise**2 * upright + from_moments + sampling
-    quadratic = scaled.quadratic(hessian, linear, covariance, 1.0, 0.0)
+    quadratic = scaled.quadratic(hessian, linear, noise**2 * upright + from_moments + sampling)
     return Solution(path[-1], n_rounds, np.array(path), quadratic=quadratic)
 
 

@@ -310,13 +310,19 @@ class _Model:
         values, vectors = np.linalg.eigh(shown)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
         seen, noise = curvature * root @ self.whitened @ root, curvature * self.level * moments.noise
-        inverse = np.linalg.inv(whitening @ error @ whitening.T)
+        # In units of the error, so that no unit of the target is too small to be squared twice.
+        error = whitening @ error @ whitening.T
+        unit = float(np.trace(error))
+        if unit < np.finfo(float).tiny:
+            return np.zeros_like(error)
+        inverse = np.linalg.inv(error / unit)
         by_noise = 0.5 * noise**2 * (inverse + np.trace(inverse) * np.eye(len(inverse)))
         values, vectors = np.linalg.eigh(seen @ inverse @ seen - by_noise)
         known = (vectors * np.maximum(values, 0.0)) @ vectors.T
         move = np.linalg.solve(self.hessian, self.linear) - self.start
-        largest = float(move @ moments.matrix @ move) + np.finfo(float).tiny
-        return np.asarray(whitening.T @ np.linalg.inv(known + whitening @ whitening.T / largest) @ whitening)
+        largest = float(move @ moments.matrix @ move)
+        unknown = np.linalg.inv(known * (largest / unit) + whitening @ whitening.T)
+        return np.asarray(largest * whitening.T @ unknown @ whitening)
 
 
 def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tuple[Floats, float]:

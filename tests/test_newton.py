@@ -305,7 +305,7 @@ class TestTheModel:
             Columns.copy_of(X, np.ones(50)), PrivacyBudget(1.0, 1e-3), SeededNoise(np.random.default_rng(0))
         )
         problem = Problem(loss, Zero(), 0.25 * np.mean(X**2, axis=0), 3)
-        moments = Moments(np.eye(3), np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), np.zeros(3), 0.0, 3.0)
+        moments = Moments(np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), np.zeros(3), 0.0, 3.0, np.eye(3), 0.0)
         scaled = Scaled.of(curator, problem, 1)
         return _Model(scaled, Unseen(scaled, moments), np.zeros(3))
 

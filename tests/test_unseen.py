@@ -116,7 +116,7 @@ def unseen(hidden, loss=None, noise=1e-3, uncertainty=None, epsilon=1.0, n_recor
     loss = Squared() if loss is None else loss
     problem = Problem(loss, Zero(), loss.curvature * np.ones(size), size, uncertainty=uncertainty)
     eye, radius = np.eye(size), 1.5 * math.sqrt(size)
-    moments = Moments(eye, eye, np.diag(1.0 - hidden), np.zeros((size, size)), hidden, hidden, noise, radius)
+    moments = Moments(eye, eye, np.zeros((size, size)), hidden, hidden, noise, radius, eye, noise)
     return Unseen(Scaled.of(curator, problem, 1), moments)
 
 

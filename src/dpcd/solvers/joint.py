@@ -250,7 +250,7 @@ class Scaled:
             )
             noise = mechanism.noise_level(self.curator.n_records)
             released = self.curator.release(mechanism)
-            unwhitened = np.linalg.inv(whitening)
+            unwhitened = np.asarray(np.linalg.inv(whitening), dtype=np.float64)
             values, vectors = np.linalg.eigh(released)
             values, left = shrunk(values, noise)
             raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
@@ -263,11 +263,10 @@ class Scaled:
             # learnt and is too large. With too much curvature steps are short, with too little they diverge.
             hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
             # Of a column that stands apart from others, shrinking eigenvalues takes away what the release had shown.
-            shown = unwhitened @ released @ unwhitened.T
-            missing = np.clip(1.0 - np.diag(shown), 0.0, hidden)
+            missing = np.clip(1.0 - np.diag(unwhitened @ released @ unwhitened.T), 0.0, hidden)
             matrix = matrix + np.diag(hidden)
             whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
-        return Moments(matrix, whitening, shown, added, hidden, missing, noise, radius)
+        return Moments(matrix, whitening, added, hidden, missing, noise, radius, unwhitened, left * noise)
 
     def gradient(self, whitening: Floats, point: Floats, clip: Clip, share: float) -> tuple[Floats, float]:
         """Noisy gradient with respect to u, clipped in the metric of the whitening, and its noise in that metric."""
@@ -315,8 +314,6 @@ class Moments:
         S, positive definite.
     whitening
         B, lower triangular, with B·S·Bᵀ = I.
-    shown
-        What was released of S, neither shrunk nor raised.
     added, hidden, missing
         What of S is there only because of noise, what was added to its diagonal, and what of that the release did not
         show for rows that were shortened.
@@ -324,16 +321,25 @@ class Moments:
         Standard deviation of the noise on the diagonal, in whitened coordinates.
     radius
         Norm beyond which whitened rows are shortened.
+    unwhitened, doubt
+        Noise is that of A·N·Aᵀ, for such a matrix A and noise N that is alike in all directions; of it, shrinking has
+        left this standard deviation on the diagonal of N.
     """
 
     matrix: Floats
     whitening: Floats
-    shown: Floats
     added: Floats
     hidden: Floats
     missing: Floats
     noise: float
     radius: float
+    unwhitened: Floats
+    doubt: float
+
+    @property
+    def seen(self) -> Floats:
+        """What of S is neither guessed nor there only because of noise; not positive where noise is larger."""
+        return self.matrix - np.diag(self.hidden) - self.added
 
     @property
     def metric(self) -> Floats:

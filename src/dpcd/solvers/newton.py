@@ -51,6 +51,8 @@ _LONGEST_MOVE, _LONGER = 2.0, 3.0
 # it is steeper: the last steps go where noise leads them, and would show curvature that is not there. Too little makes
 # steps diverge, too much only makes them short.
 _STEEPER, _CERTAIN = 4.0, 3.0
+# How much larger than the error of predictions they could be where they do not stand out from it, as squares.
+_HIDES = 100.0
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
@@ -298,29 +300,33 @@ class _Model:
 
         Steps rest on curvature that is raised wherever it could be noise. That keeps them safe, but says more about the
         minimum than is known. What is known of it is R·E⁻¹·R, for the error's covariance E and the curvature R that
-        was released, less what the noise in R adds to that on average. In directions in which this leaves nothing, a
-        weight could be anything; it is taken to be as large as if it made all predictions by itself.
+        was seen, less what the noise in R adds to that on average. In directions in which this leaves nothing, a weight
+        could be anything; it is taken to be as large as if it made all predictions by itself.
         """
         moments, curvature = self.moments, self.scaled.problem.loss.curvature
-        whitening, diagonal = moments.whitening, np.diag(moments.shown)
-        # Rows that were shortened are missing in all directions, in proportion to what is seen there. All together have
-        # second moment 1, or less where that was found to be a bound.
-        factors = np.sqrt(np.minimum(np.diag(moments.matrix), 1.0) / np.maximum(diagonal, _LEAST_EIGENVALUE))
-        shown = whitening @ (moments.shown * np.outer(factors, factors)) @ whitening.T
-        values, vectors = np.linalg.eigh(shown)
-        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-        seen, noise = curvature * root @ self.whitened @ root, curvature * self.level * moments.noise
+        whitening, one = moments.whitening, np.eye(self.scaled.size)
         # In units of the error, so that no unit of the target is too small to be squared twice.
         error = whitening @ error @ whitening.T
         unit = float(np.trace(error))
         if unit < np.finfo(float).tiny:
             return np.zeros_like(error)
         inverse = np.linalg.inv(error / unit)
-        by_noise = 0.5 * noise**2 * (inverse + np.trace(inverse) * np.eye(len(inverse)))
-        values, vectors = np.linalg.eigh(seen @ inverse @ seen - by_noise)
+        # Rows that were shortened are missing in all directions, in proportion to what is seen there. All together have
+        # second moment 1, or less where that was found to be a bound.
+        there = np.minimum(np.diag(moments.matrix), 1.0) / np.maximum(np.diag(moments.seen), _LEAST_EIGENVALUE)
+        whole = whitening * np.sqrt(there)
+        values, vectors = np.linalg.eigh(whole @ moments.seen @ whole.T)
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        seen = curvature * root @ self.whitened @ root
+        # Noise N is σ on the diagonal and σ/√2 off it, so that the mean of N·A·N is σ²·(A + tr A)/2.
+        turn = whole @ moments.unwhitened
+        turned = turn.T @ inverse @ turn
+        noise = (curvature * self.level * moments.doubt) ** 2 / 2.0 * (turned + np.trace(turned) * one)
+        values, vectors = np.linalg.eigh(seen @ inverse @ seen - turn @ noise @ turn.T)
         known = (vectors * np.maximum(values, 0.0)) @ vectors.T
         move = np.linalg.solve(self.hessian, self.linear) - self.start
-        largest = float(move @ moments.matrix @ move)
+        # What the error does to predictions could hide as much of them.
+        largest = float(move @ moments.matrix @ move) + _HIDES * unit / (curvature * self.level) ** 2
         unknown = np.linalg.inv(known * (largest / unit) + whitening @ whitening.T)
         return np.asarray(largest * whitening.T @ unknown @ whitening)
 

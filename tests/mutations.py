@@ -435,6 +435,20 @@ MUTATIONS = [
         "test_joint.py -k 'exact or cost_equals'",
     ),
     Mutation(
+        "the last row of an odd number counts twice in products",
+        "kernels.py",
+        "            sums[a, c] += np.int64(products[a, c])",
+        "            sums[a, c] += np.int64(products[a, c]) * (1 + (a == last) * (last % 2 == 0))",
+        "test_joint.py -k every_number",
+    ),
+    Mutation(
+        "products of a record count twice",
+        "kernels.py",
+        "products[a, c], products[a, d], products[b, c], products[b, d] = ac, ad, bc, bd",
+        "products[a, c], products[a, d], products[b, c], products[b, d] = 2 * ac, 2 * ad, 2 * bc, 2 * bd",
+        "test_joint.py -k 'neighbours or exact'",
+    ),
+    Mutation(
         "sizes of gradients with noise for one bucket",
         "joint.py",
         "        return math.sqrt(2.0) * self.noise_multiplier\n",

@@ -12,9 +12,10 @@ from dpcd.experiments.families import Sample, family
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.nonprivate import newton_optimum, objective, optimum
 from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
-from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
+from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
+from dpcd.solvers.clips import Clips
 from dpcd.solvers.joint import Moments, Scaled, shrunk
 from dpcd.solvers.newton import _believed_hessian, _Model
 from dpcd.solvers.quadratic import Quadratic
@@ -565,6 +566,16 @@ class TestSizes:
         assert hidden.level is None
         assert hidden.kept(small) == 1.0
 
+    def test_two_looks_see_what_one_does_not(self):
+        counts = np.zeros(20)
+        counts[3], counts[5] = 3000.0, 1000.0
+        one = self.sizes(counts, noise=400.0)
+        two = one.joined(self.sizes(3.0 * counts, noise=400.0))
+        assert one.level is None
+        assert two.noise == pytest.approx(400.0 / math.sqrt(2.0))
+        np.testing.assert_allclose(two.counts, 2.0 * one.counts)
+        assert two.level == pytest.approx(self.sizes(counts).level)
+
     def test_long_tails_raise_a_clip_where_that_is_worth_its_noise(self):
         counts = np.zeros(20)
         counts[4], counts[10] = 9000.0, 1000.0
@@ -598,3 +609,87 @@ class TestSizes:
         model = DPLogisticRegression(epsilon=3.0, fit_intercept=False, random_state=0, classes=[-1, 1])
         model.fit(sample.X, sample.y)
         assert objective(*sample[1:], model.coef_[0]) - truth < 0.01 * (zero - truth)
+
+
+class TestFirstLook:
+    """Sizes at the first step, where one histogram may show nothing."""
+
+    def clips(self, monkeypatch, taken, hidden):
+        """Clips for a budget of about 60 records, which see something after so many looks; and the shares of these."""
+        sample = family("correlated", 5000, 3, Squared())
+        curator = Curator(
+            Columns.copy_of(sample.X, sample.y), PrivacyBudget(0.05, 4e-8), SeededNoise(np.random.default_rng(0))
+        )
+        smoothness = np.mean(sample.X**2, axis=0)
+        scaled = Scaled.of(curator, Problem(Squared(), Zero(), smoothness, 3), 1)
+        counts = np.zeros(40)
+        counts[20] = 5000.0
+        shares = []
+
+        def sizes(self, whitening, point, share):
+            shares.append(share)
+            seen = len(shares) > hidden
+            # Together with those that show nothing, one that does has to show more.
+            return Sizes((1 + hidden) * counts * seen, 2.0 ** (np.arange(1, 41) / 2.0), 100.0, 2)
+
+        monkeypatch.setattr(Scaled, "sizes", sizes)
+        return Clips.of(scaled, 8, taken), shares
+
+    @pytest.mark.parametrize(("hidden", "taken", "found"), [(0, 0.1, True), (1, 0.1, True), (1, 0.6, False)])
+    def test_looks_again_if_enough_is_left_for_steps(self, monkeypatch, hidden, taken, found):
+        clips, shares = self.clips(monkeypatch, taken, hidden)
+        first = clips.first
+        assert clips.begin(np.eye(3), np.zeros(3)) is found
+        looks = 1 + hidden if found else 1
+        assert shares == looks * [first]
+        assert clips.total == pytest.approx(looks * first), "every look is counted"
+        assert clips.total <= first + 0.5 * (1.0 - taken - first)
+
+    def test_gives_up(self, monkeypatch):
+        monkeypatch.setattr("dpcd.solvers.joint._COUNTING_SHARES", (0.01, 0.02))
+        clips, shares = self.clips(monkeypatch, 0.1, 10)
+        assert not clips.begin(np.eye(3), np.zeros(3))
+        assert len(shares) == 4
+        assert clips.total == pytest.approx(4 * 0.02)
+
+    def test_fits_that_see_nothing_at_first_are_not_lost(self, monkeypatch):
+        monkeypatch.setattr("dpcd.solvers.joint._RESOLUTION", 20.0)
+        sample = family("correlated", 5000, 3, Squared())
+        again = lost(DPNewton(), sample, 0.1, range(20))
+        monkeypatch.setattr("dpcd.solvers.clips._MOST_LOOKS", 1)
+        once = lost(DPNewton(), sample, 0.1, range(20))
+        assert np.sum(np.array(once) == 1.0) >= 2, "some see nothing and stay at zero"
+        assert np.max(again) < 0.5
+
+
+class TestMomentsOfBlocks:
+    """One-block DP-CD does not pay for second moments that are nothing but noise."""
+
+    @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
+    def test_are_released_where_they_show_something(self, monkeypatch, loss):
+        released = []
+        moments = Scaled.moments
+
+        def spy(self, share, rounds):
+            released.append(share)
+            return moments(self, share, rounds)
+
+        monkeypatch.setattr(Scaled, "moments", spy)
+        sample = family("correlated", 3000, 40, loss)
+        for epsilon, expected in [(0.2, []), (10.0, [0.05])]:
+            released.clear()
+            _, curator = solve(DPBlockCD(), sample.X, sample.y, loss, Zero(), epsilon)
+            assert released == expected
+            assert 0.98 <= spent_share(curator) <= 1.0
+
+    @pytest.mark.parametrize("agreement", [0.7, 0.99])
+    @pytest.mark.parametrize("n_columns", [10, 100])
+    def test_steps_are_safe_for_columns_that_agree(self, n_columns, agreement):
+        """From the smallest budget with a step on, past the one from which on moments are released."""
+        rng = np.random.default_rng(0)
+        common = rng.normal(size=(3000, 1))
+        X = np.sqrt(agreement) * common + np.sqrt(1.0 - agreement) * rng.normal(size=(3000, n_columns))
+        y = common[:, 0] + 0.5 * rng.normal(size=3000)
+        for epsilon in (0.05, 0.2, 0.5, 0.9, 1.4):
+            weights = solve(DPBlockCD(), X, y, Squared(), Zero(), epsilon)[0].weights
+            assert np.mean((X @ weights - y) ** 2) < (1.01 if epsilon < 0.2 else 0.5) * np.mean(y**2)

@@ -217,6 +217,10 @@ class TestBelief:
     def pace(self, size=20, flattest=5.0, n_steps=10, step=1.0):
         return _Pace(flattest * np.eye(size), flattest, 2.0, n_steps, step)
 
+    @pytest.mark.parametrize(("wanted", "averaged"), [(1.0, 1), (3.0, 1), (3.1, 12), (6.0, 12), (6.1, 20), (50.0, 20)])
+    def test_the_fewer_full_steps_the_fewer_points_are_averaged(self, wanted, averaged):
+        assert self.pace(n_steps=40)._replace(wanted=wanted).n_averaged == averaged
+
     def test_what_noise_explains_is_not_believed(self):
         pace, move = self.pace(), np.full(20, 20**-0.5)
         believed = [pace.believed(move, np.full(10, noise), 0.0) for noise in (0.0, 0.1, 0.2, 0.25, 50.0)]

@@ -23,19 +23,20 @@ _HORIZON, _LOST, _TOO_FEW_RECORDS = 3.0, 0.3, 8.0
 _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
 # Eigenvalues of noisy moments below so many times their noise are not believed, but for those above 1, the mean.
 _BELIEVED = 2.0
-# A steepest direction up to so many times as steep as the flattest ones is not told from noise.
-_STANDS_OUT = 1.5
-# Part of the steps at the end whose average is the answer: more of them where there are more full steps than a few, and
-# noise is worse than being underway.
-_TAIL, _LONG_TAIL, _FEW_FULL_STEPS = 0.3, 0.5, 6.0
+# A steepest direction up to so many times as steep as the flattest ones is not told from noise. Where it would not even
+# be if all columns were so correlated, and steps are short enough to be safe for any, moments are not worth a release.
+_STANDS_OUT, _CORRELATED = 1.5, 0.3
+# Part of the steps at the end whose average is the answer, for so many full steps: where there are fewer, being
+# underway is worse than noise, and the last point is the answer.
+_TAILS = ((6.0, 0.5), (3.0, 0.3))
 # Part of the way to the minimum that a full step does, and of earlier noise that it forgets: losses have less curvature
 # than the moments say, and in some directions much less.
 _DONE, _FORGOTTEN = 0.7, 0.7
 # A move is stretched only if it is longer than noise by so many deviations.
 _SURE = 2.0
-# Where steps are few, so much of the budget tells what the move does to predictions. It is in steep directions where
-# that is so many times what it would be elsewhere.
-_LENGTH_SHARE, _STEEP = 0.02, 1.2
+# Where full steps are as few as this, so much of the budget tells what the move does to predictions. It is in steep
+# directions where that is so many times what it would be elsewhere.
+_FEW_FULL_STEPS, _LENGTH_SHARE, _STEEP = 6.0, 0.02, 1.2
 
 
 def full_steps(records: float, size: int) -> float:
@@ -61,7 +62,8 @@ class DPBlockCD(WholeRecordSolver):
     growth
         Each gradient gets so many times the budget of the one before it.
     moments
-        Share of the budget for the second moments.
+        Share of the budget for the second moments. They are not released where that is too little to tell steep
+        directions from noise and steps are so short that they are safe whatever the moments are.
 
     Notes
     -----
@@ -93,24 +95,24 @@ class DPBlockCD(WholeRecordSolver):
         if wanted == 0.0 and self.n_steps is None:
             return scaled.standing(Start.of(scaled, 1.0).point)
         start = Start.of(scaled)
-        unseen = Unseen(scaled, scaled.moments(self.moments, rounds=1))
+        moments, moments_share = self._moments(scaled, wanted)
+        unseen = Unseen(scaled, moments)
         pace = self._pace(unseen.moments, wanted, start.flatness)
         whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric / pace.step
         easing = Easing(scaled, pace.n_steps)
-        clips = Clips.of(scaled, pace.n_steps, easing.ends)
         length_share = _LENGTH_SHARE if pace.few else 0.0
+        taken = moments_share + start.share + length_share + unseen.share + easing.share
+        clips = Clips.of(easing.at(0), pace.n_steps, taken, easing.ends)
+        if not clips.begin(whitening, start.point):
+            return scaled.standing(start.point)
         shares = self.growth ** np.arange(pace.n_steps)
-        spent = self.moments + start.share + clips.total + length_share + unseen.share + easing.share
-        shares *= (1.0 - spent) / shares.sum()
+        shares *= (1.0 - taken - clips.total) / shares.sum()
         point, path, gradients, noises = start.point, [start.point], [], []
         for t in range(pace.n_steps):
             if t == 1:
                 unseen.look(point, clips)
             clips.scaled = easing.at(t)
-            clip = clips.at(t, whitening, point)
-            if clip is None:
-                return scaled.standing(start.point)
-            gradient, noise = clips.scaled.gradient(whitening, point, clip, shares[t])
+            gradient, noise = clips.scaled.gradient(whitening, point, clips.at(t, whitening, point), shares[t])
             gradients.append(gradient)
             noises.append(noise)
             variances = np.array(noises) ** 2 * float(np.mean(np.diag(pace.metric)))
@@ -124,6 +126,16 @@ class DPBlockCD(WholeRecordSolver):
         path.append(scaled.admitted(start.point + move))
         points = np.array([scaled.weights(u) for u in path[1:]])
         return Solution(points[-1], pace.n_steps, points, unseen.notes)
+
+    def _moments(self, scaled: Scaled, wanted: float) -> tuple[Moments, float]:
+        """Second moments, and the share of the budget that they took: nothing, where steps do not need them."""
+        size, reach = scaled.size, math.sqrt(2.0 * scaled.size)
+        hidden = _STANDS_OUT * _flattest(scaled.noise_of_moments(self.moments) * reach) > 1.0 + _CORRELATED * (size - 1)
+        # No direction is steeper than p.
+        safe = wanted * _flattest(size) <= _LONGEST_STEP * (self.n_steps or self.most_steps)
+        if hidden and safe:
+            return Moments.unknown(size, scaled.radius, size / reach), 0.0
+        return scaled.moments(self.moments, rounds=1), self.moments
 
     def _pace(self, moments: Moments, wanted: float, flatness: float) -> _Pace:
         """Steps for noisy moments that together do as much as so many of full length."""
@@ -159,13 +171,14 @@ class _Pace(NamedTuple):
 
     @property
     def few(self) -> bool:
-        """Whether being underway at the end is worse than noise."""
+        """Whether being underway at the end counts."""
         return self.wanted <= _FEW_FULL_STEPS
 
     @property
     def n_averaged(self) -> int:
         """How many of the last points are averaged."""
-        return max(1, math.floor((_TAIL if self.few else _LONG_TAIL) * self.n_steps))
+        part = next((part for least, part in _TAILS if self.wanted > least), 0.0)
+        return max(1, math.floor(part * self.n_steps))
 
     def believed(self, move: Floats, noises: Floats, squared_length: float) -> Floats | float:
         """The part of a move from the start that is believed; above 1 where steps surely ended too early.
@@ -222,11 +235,16 @@ def _metric(moments: Floats, noise: float) -> tuple[Floats, float]:
 
     Where even the steepest direction could be noise, all of them are.
     """
-    flattest = min(1.0, _BELIEVED * noise) + noise
+    flattest = _flattest(noise)
     values, vectors = np.linalg.eigh(moments)
     if values[-1] <= _STANDS_OUT * flattest:
         return max(flattest, float(values[-1])) * np.eye(len(values)), flattest
     return (vectors * np.maximum(values, flattest)) @ vectors.T, flattest
+
+
+def _flattest(noise: float) -> float:
+    """What second moments are taken for in directions that could be flat, by the largest eigenvalue of their noise."""
+    return min(1.0, _BELIEVED * noise) + noise
 
 
 def _whitening(metric: Floats) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpcd.solvers.joint import Clip, Scaled
 from dpcd.solvers.problem import Floats
+from dpcd.solvers.sizes import Sizes
 
 # Clips are factor·(nμ/p)^power times the mean size of gradients, within limits: (factor, power, least, most). Noise is
 # proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed
@@ -16,8 +17,10 @@ from dpcd.solvers.problem import Floats
 _CLIP = (0.3, 0.45, 0.6, 6.0)
 _EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
 # Later steps at which sizes are seen again, and the largest share of the budget for each of them. With noise of more
-# than 1/30 of the records that is not worth having.
-_SEEN_AGAIN, _LATER_SHARE, _WORTH_HAVING = (1, 2, 4, 8, 16), 0.01, 30.0
+# than 1/30 of the records that is not worth having; nor more than 1/40 where sizes do not fall as a model gets better.
+_SEEN_AGAIN, _LATER_SHARE, _WORTH_HAVING, _WORTH_HAVING_IF_EVEN_HANDED = (1, 2, 4, 8, 16), 0.01, 30.0, 40.0
+# Where nothing can be seen at first, a few more looks are taken together, if they leave half of what is left to steps.
+_MOST_LOOKS, _FOR_LOOKS = 4, 0.5
 # What a clip cuts off pulls in many directions, of which about √p cancel out; noise has √p of them, and so much of it
 # is worth a unit of bias.
 _WORTH_OF_BIAS = 2.4
@@ -41,50 +44,75 @@ class Clips:
         The problem.
     first, share, later
         Shares of the budget for the sizes at step 0 and for those at each of the later steps, and which these are.
+    spare
+        Share of the budget that may be spent on more looks at step 0.
     """
 
     scaled: Scaled
     first: float
     share: float
     later: tuple[int, ...]
+    spare: float = 0.0
     clip: Clip | None = None
     squared_size: float = 0.0
 
     @classmethod
-    def of(cls, scaled: Scaled, n_steps: int, also: tuple[int, ...] = ()) -> Clips:
-        """For so many steps. Sizes are seen at the first one, and if that is worth it at some later ones.
+    def of(cls, scaled: Scaled, n_steps: int, taken: float, also: tuple[int, ...] = ()) -> Clips:
+        """For so many steps, with a share of the budget taken by other things than sizes and steps.
 
-        `also` are steps at which the problem changes.
+        Sizes are seen at the first step, and if that is worth it at some later ones. `also` are steps at which the
+        problem changes.
         """
         first = scaled.counting_share
         share = min(first, _LATER_SHARE)
-        worth_it = scaled.records * math.sqrt(share) >= _WORTH_HAVING
+        least = _WORTH_HAVING_IF_EVEN_HANDED if scaled.even_handed else _WORTH_HAVING
+        worth_it = scaled.records * math.sqrt(share) >= least
         later = tuple(t for t in sorted({*_SEEN_AGAIN, *also}) if t < n_steps) if worth_it else ()
-        return cls(scaled, first, share, later)
+        return cls(scaled, first, share, later, _FOR_LOOKS * (1.0 - taken - first - share * len(later)))
 
     @property
     def total(self) -> float:
         """Share of the budget that all sizes get together."""
         return self.first + self.share * len(self.later)
 
-    def at(self, step: int, whitening: Floats, point: Floats) -> Clip | None:
-        """The clip at a point; None if at the first step nothing can be seen of the gradients."""
-        if step == 0 or step in self.later:
-            scaled = self.scaled
-            sizes = scaled.sizes(whitening, point, self.share if step else self.first)
+    def begin(self, whitening: Floats, point: Floats) -> bool:
+        """Look at the sizes of the first step; whether anything can be seen of them. `total` is known from then on."""
+        scaled, share = self.scaled, self.first
+        sizes = scaled.sizes(whitening, point, share)
+        seen = sizes.level
+        if seen is None and scaled.even_handed:
+            # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
+            reach = _TYPICAL_REACH * _reach(scaled, point)
+            seen = reach * math.sqrt(scaled.size), reach**2 * scaled.size
+        for _ in range(1, _MOST_LOOKS):
+            if seen is not None or share > self.spare:
+                break
+            self.first += share
+            self.spare -= share
+            sizes = sizes.joined(scaled.sizes(whitening, point, share))
             seen = sizes.level
-            if seen is None and step == 0 and scaled.even_handed:
-                # Rows have norm √p on average, and the larger slope of two labels is little above that at the start.
-                reach = _TYPICAL_REACH * _reach(scaled, point)
-                seen = reach * math.sqrt(scaled.size), reach**2 * scaled.size
-            if seen is not None:
-                mean, self.squared_size = seen
-                norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)
-                if not scaled.even_handed:
-                    unit = _WORTH_OF_BIAS * scaled.size / scaled.records
-                    norm = sizes.raised(norm, scaled.curator.n_records, unit)
-                self.clip = Clip(norm, sizes.kept(norm))
+        self._set(sizes, seen)
+        return self.clip is not None
+
+    def at(self, step: int, whitening: Floats, point: Floats) -> Clip:
+        """The clip at a point."""
+        if step in self.later:
+            sizes = self.scaled.sizes(whitening, point, self.share)
+            self._set(sizes, sizes.level)
+        assert self.clip is not None, "steps are taken only if sizes were seen"
         return self.clip
+
+    def _set(self, sizes: Sizes, seen: tuple[float, float] | None) -> None:
+        """Set the clip for sizes of this mean and mean square; None leaves it as it is."""
+        if seen is None:
+            return
+        scaled = self.scaled
+        mean, self.squared_size = seen
+        norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)
+        if not scaled.even_handed:
+            unit = _WORTH_OF_BIAS * scaled.size / scaled.records
+            norm = sizes.raised(norm, scaled.curator.n_records, unit)
+        self.clip = Clip(norm, sizes.kept(norm))
 
 
 def _reach(scaled: Scaled, point: Floats) -> float:

@@ -37,7 +37,7 @@ _FLAT_OCTAVES = 3
 # A histogram, or a mean label, gets what makes its noise 1/40 of the records, within these shares of the budget. An
 # even-handed clip does not depend on how long the tail of the sizes is, and there is one to fall back on.
 _RESOLUTION, _COUNTING_SHARES, _EVEN_HANDED_SHARES = 40.0, (0.01, 0.25), (0.004, 0.15)
-# Budget in records with which all of them in one place just stand out; below it, only even-handed clips are known.
+# Budget in records with which all of them in one place just stand out at one look.
 LEAST_RECORDS = VISIBLE * math.sqrt(2.0 * WINDOW_OCTAVES / _COUNTING_SHARES[1])
 # What moments and Hessians may take together, so that something is left for starts, sizes and gradients.
 LARGEST_SHARE = 0.65
@@ -240,16 +240,20 @@ class Scaled:
         sampling = hessian if logistic else squared_size / self.size * metric
         return np.asarray(variance * metric + sampling / self.curator.n_records)
 
+    def _moments_in(self, whitening: Floats, share: float) -> MomentMatrix:
+        """The release of the second moments of x/s in the metric of a whitening."""
+        return MomentMatrix(self.view(whitening, np.zeros(self.size)), self.multiplier(share), radius=self.radius)
+
+    def noise_of_moments(self, share: float) -> float:
+        """Standard deviation of the noise on the diagonal of second moments that get this share of the budget."""
+        return self._moments_in(np.eye(self.size), share).noise_level(self.curator.n_records)
+
     def moments(self, share: float, rounds: int) -> Moments:
         """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""
-        size, radius = self.size, self.radius
+        size, radius, noise = self.size, self.radius, self.noise_of_moments(share / rounds)
         whitening = np.eye(size)
         for past in range(rounds):
-            mechanism = MomentMatrix(
-                self.view(whitening, np.zeros(size)), self.multiplier(share / rounds), radius=radius
-            )
-            noise = mechanism.noise_level(self.curator.n_records)
-            released = self.curator.release(mechanism)
+            released = self.curator.release(self._moments_in(whitening, share / rounds))
             unwhitened = np.asarray(np.linalg.inv(whitening), dtype=np.float64)
             values, vectors = np.linalg.eigh(released)
             values, left = shrunk(values, noise)
@@ -335,6 +339,15 @@ class Moments:
     radius: float
     unwhitened: Floats
     doubt: float
+
+    @classmethod
+    def unknown(cls, size: int, radius: float, noise: float) -> Moments:
+        """Moments of so many columns that were not released: those of columns of which no two agree.
+
+        They are as doubtful as a release with this noise.
+        """
+        one, nothing = np.eye(size), np.zeros(size)
+        return cls(one, one, np.zeros((size, size)), nothing, nothing, noise, radius, one, noise)
 
     @property
     def seen(self) -> Floats:

@@ -114,10 +114,12 @@ class DPNewton(WholeRecordSolver):
         hessian_share = self.hessians / max(1, len(refreshed))
         weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(self.n_steps)
         start, easing = Start.of(scaled), Easing(scaled, self.n_steps)
-        clips = Clips.of(scaled, self.n_steps, easing.ends)
         unseen = Unseen(scaled, scaled.moments(self.moments, rounds=2))
-        left = 1.0 - self.moments - start.share - hessian_share * len(refreshed) - clips.total - unseen.share
-        left -= easing.share
+        taken = self.moments + start.share + hessian_share * len(refreshed) + unseen.share + easing.share
+        clips = Clips.of(easing.at(0), self.n_steps, taken, easing.ends)
+        if not clips.begin(unseen.moments.whitening, start.point):
+            return scaled.standing(start.point)
+        left = 1.0 - taken - clips.total
 
         model = _Model(scaled, unseen, start.point)
         path: list[Floats] = []
@@ -142,10 +144,7 @@ class DPNewton(WholeRecordSolver):
             if quadratic and len(path) == 1:
                 unseen.look(point, clips)
                 model.begin()
-            clip = clips.at(len(path), model.moments.whitening, point)
-            if clip is None:
-                return scaled.standing(start.point)
-            point = model.step(point, clip, share)
+            point = model.step(point, clips.at(len(path), model.moments.whitening, point), share)
             path.append(scaled.weights(point))
         quadratic_model = model.quadratic(clips.squared_size)
         return Solution(path[-1], len(path), np.array(path), unseen.notes, quadratic_model)

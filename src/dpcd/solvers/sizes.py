@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -49,6 +49,12 @@ class Sizes:
     def of(cls, curator: Curator, mechanism: GradientSizes, visible: float = VISIBLE) -> Sizes:
         """Release a histogram."""
         return cls(curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave, visible)
+
+    def joined(self, other: Sizes) -> Sizes:
+        """What two histograms of the same sizes say together."""
+        own, its = self.noise**-2, other.noise**-2
+        counts = (own * self.counts + its * other.counts) / (own + its)
+        return replace(self, counts=counts, noise=(own + its) ** -0.5)
 
     @property
     def _middles(self) -> Floats:

@@ -20,8 +20,7 @@ from dpcd.solvers.problem import Floats, Problem, Solution
 _TAIL = 2.5
 # Eigenvalues are raised to so many times the largest one that noise alone would have.
 _RAISED = 0.8
-# Clips are at least twice the mean size of y·x, so that noise in Xᵀy is longer than Xᵀy itself below so many records of
-# budget for each column.
+# Below so many records of budget for each column, noise in Xᵀy is about as long as Xᵀy itself.
 _RECORDS_PER_COLUMN = 4.0
 
 
@@ -112,16 +111,14 @@ def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
         return scaled.without_noise()
     if scaled.records * math.sqrt(1.0 - share) <= _RECORDS_PER_COLUMN * scaled.size:
         return scaled.zero_model()
-    clips = Clips.of(scaled, n_rounds)
+    clips = Clips.of(scaled, n_rounds, share)
     upright, point = np.eye(scaled.size), np.zeros(scaled.size)
-    clip = clips.at(0, upright, point)
-    if clip is None:
+    if not clips.begin(upright, point):
         return scaled.zero_model()
     hessian, doubt = _ridged_moments(scaled, share)
     path = []
     for t in range(n_rounds):
-        clip = clip if t == 0 else clips.at(t, upright, point)
-        assert clip is not None, "sizes that were seen once stay known"
+        clip = clips.at(t, upright, point)
         # As published, what the clip cuts off is not made up for.
         gradient, noise = scaled.gradient(upright, point, Clip(clip.norm), (1.0 - share - clips.total) / n_rounds)
         before, linear = point, hessian @ point - gradient

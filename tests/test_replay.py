@@ -8,7 +8,7 @@ import pytest
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
-from dpcd.privacy.joint import JointGradient, MomentMatrix
+from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers import (
     DPCD,
     DPGCD,
@@ -177,13 +177,38 @@ def one_of_many(rng):
     return X, X[:, 4] + rng.normal(size=4000), Squared()
 
 
+def looks_before_the_first_step(mechanisms):
+    """How often sizes are looked at; 0 if no step follows."""
+    kinds = [type(mechanism) for mechanism in mechanisms]
+    return kinds[: kinds.index(JointGradient)].count(GradientSizes) if JointGradient in kinds else 0
+
+
+def few_records(rng):
+    X = rng.normal(size=(60, 2))
+    return X, X[:, 0] + 0.3 * rng.normal(size=60), Squared()
+
+
+def many_columns(rng):
+    X = rng.normal(size=(200, 20))
+    return X, X[:, 0] + rng.normal(size=200), Squared()
+
+
 @pytest.mark.parametrize(
     ("sample", "solver"),
-    [(far_targets, DPNewton()), (far_targets, DPBlockCD()), (a_rare_class, DPNewton()), (one_of_many, DPBlockCD())],
+    [
+        (far_targets, DPNewton()),
+        (far_targets, DPBlockCD()),
+        (a_rare_class, DPNewton()),
+        (one_of_many, DPBlockCD()),
+        (few_records, DPNewton()),
+        (few_records, DPBlockCD()),
+        (few_records, AdaSSP(moments=0.2)),
+        (many_columns, DPBlockCD()),
+    ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
 def test_paths_that_few_tables_take_replay(sample, solver, monkeypatch, rng):
-    """Eased thresholds, Hessians that are released again, and weights in two groups."""
+    """Eased thresholds, Hessians that are released again, weights in two groups, second looks, and no moments."""
     told_apart = []
 
     def telling(squares):
@@ -204,6 +229,8 @@ def test_paths_that_few_tables_take_replay(sample, solver, monkeypatch, rng):
         far_targets: len(thresholds) > 3,
         a_rare_class: sum(isinstance(mechanism, MomentMatrix) and mechanism.weighted for mechanism in mechanisms) > 2,
         one_of_many: any(told_apart),
+        few_records: looks_before_the_first_step(mechanisms) == 2,
+        many_columns: not any(isinstance(mechanism, MomentMatrix) for mechanism in mechanisms),
     }[sample], "the path is not taken"
     check_books(recorder.tape, recorder, noise.drawn)
     neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y), BUDGET, noise)

@@ -1,0 +1,137 @@
+"""Clips of whole records: what noisy histograms of sizes say, and how often they are looked at."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from dpcd import DPLogisticRegression
+from dpcd.experiments.families import family
+from dpcd.losses import Logistic, Squared
+from dpcd.nonprivate import newton_optimum, objective
+from dpcd.penalties import Zero
+from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.solvers import DPBlockCD, DPNewton, Problem
+from dpcd.solvers.clips import Clips
+from dpcd.solvers.joint import Scaled
+from dpcd.solvers.sizes import Sizes
+from fitting import lost, solve
+
+
+class TestSizes:
+    def sizes(self, counts, noise=0.0):
+        edges = 2.0 ** (np.arange(1, 41) / 2.0)
+        return Sizes(np.pad(np.asarray(counts, dtype=float), (0, 40 - len(counts))), edges, noise, 2)
+
+    def test_level_and_what_a_clip_keeps(self):
+        counts = np.zeros(20)
+        counts[3], counts[5] = 3000.0, 1000.0
+        sizes = self.sizes(counts)
+        small, large = 2.0**1.75, 2.0**2.75
+        mean, square = sizes.level
+        assert mean == pytest.approx(0.75 * small + 0.25 * large)
+        assert square == pytest.approx(0.75 * small**2 + 0.25 * large**2)
+        assert sizes.kept(small) == pytest.approx(0.75 + 0.25 * 0.5)
+        assert sizes.kept(2 * large) == 1.0
+        far = counts.copy()
+        far[19] = 40.0
+        assert self.sizes(far).level[0] < 1.3 * mean, "a few that are far away change little"
+        hidden = self.sizes(counts, noise=1000.0)
+        assert hidden.level is None
+        assert hidden.kept(small) == 1.0
+
+    def test_two_looks_see_what_one_does_not(self):
+        counts = np.zeros(20)
+        counts[3], counts[5] = 3000.0, 1000.0
+        one = self.sizes(counts, noise=400.0)
+        two = one.joined(self.sizes(3.0 * counts, noise=400.0))
+        assert one.level is None
+        assert two.noise == pytest.approx(400.0 / math.sqrt(2.0))
+        np.testing.assert_allclose(two.counts, 2.0 * one.counts)
+        assert two.level == pytest.approx(self.sizes(counts).level)
+
+    def test_long_tails_raise_a_clip_where_that_is_worth_its_noise(self):
+        counts = np.zeros(20)
+        counts[4], counts[10] = 9000.0, 1000.0
+        edge = 2.0**5.5
+        assert self.sizes(counts).raised(6.0, 10_000, 0.001) == pytest.approx(edge), "noise is cheap"
+        assert self.sizes(counts).raised(6.0, 10_000, 10.0) == 6.0, "noise is dear"
+        assert self.sizes(counts, noise=500.0).raised(6.0, 10_000, 0.001) == 6.0, "the tail could be noise"
+        assert self.sizes(counts).raised(2.0 * edge, 10_000, 0.001) == 2.0 * edge, "nothing is cut off"
+
+    @pytest.mark.parametrize("bound", [1e-300, 1.0, 1e300, math.inf, math.nan])
+    def test_any_bound_of_a_slope_will_do(self, bound):
+        class Odd(NamedTuple):
+            lipschitz: float
+            curvature = 1.0
+
+            def value(self, y, z):
+                return 0.5 * (z - y) ** 2
+
+            def derivative(self, y, z):
+                return z - y
+
+        sample = family("correlated", 5000, 3, Squared())
+        solution, curator = solve(DPBlockCD(), sample.X, sample.y, Odd(bound), Zero(), 1.0)
+        assert np.all(np.isfinite(solution.weights))
+        assert curator.spent.mu_squared <= curator.budget.gaussian_room()
+
+    def test_rare_classes_are_learnt(self):
+        sample = family("rare-class", 50_000, 6, Logistic())
+        truth = objective(*sample[1:], *newton_optimum(*sample[1:]))
+        zero = objective(*sample[1:], np.zeros(6))
+        model = DPLogisticRegression(epsilon=3.0, fit_intercept=False, random_state=0, classes=[-1, 1])
+        model.fit(sample.X, sample.y)
+        assert objective(*sample[1:], model.coef_[0]) - truth < 0.01 * (zero - truth)
+
+
+class TestFirstLook:
+    """Sizes at the first step, where one histogram may show nothing."""
+
+    def clips(self, monkeypatch, taken, hidden):
+        """Clips for a budget of about 60 records, which see something after so many looks; and the shares of these."""
+        sample = family("correlated", 5000, 3, Squared())
+        curator = Curator(
+            Columns.copy_of(sample.X, sample.y), PrivacyBudget(0.05, 4e-8), SeededNoise(np.random.default_rng(0))
+        )
+        smoothness = np.mean(sample.X**2, axis=0)
+        scaled = Scaled.of(curator, Problem(Squared(), Zero(), smoothness, 3), 1)
+        counts = np.zeros(40)
+        counts[20] = 5000.0
+        shares = []
+
+        def sizes(self, whitening, point, share):
+            shares.append(share)
+            seen = len(shares) > hidden
+            # Together with those that show nothing, one that does has to show more.
+            return Sizes((1 + hidden) * counts * seen, 2.0 ** (np.arange(1, 41) / 2.0), 100.0, 2)
+
+        monkeypatch.setattr(Scaled, "sizes", sizes)
+        return Clips.of(scaled, 8, taken), shares
+
+    @pytest.mark.parametrize(("hidden", "taken", "found"), [(0, 0.1, True), (1, 0.1, True), (1, 0.6, False)])
+    def test_looks_again_if_enough_is_left_for_steps(self, monkeypatch, hidden, taken, found):
+        clips, shares = self.clips(monkeypatch, taken, hidden)
+        first = clips.first
+        assert clips.begin(np.eye(3), np.zeros(3)) is found
+        looks = 1 + hidden if found else 1
+        assert shares == looks * [first]
+        assert clips.total == pytest.approx(looks * first), "every look is counted"
+        assert clips.total <= first + 0.5 * (1.0 - taken - first)
+
+    def test_gives_up(self, monkeypatch):
+        monkeypatch.setattr("dpcd.solvers.joint._COUNTING_SHARES", (0.01, 0.02))
+        clips, shares = self.clips(monkeypatch, 0.1, 10)
+        assert not clips.begin(np.eye(3), np.zeros(3))
+        assert len(shares) == 4
+        assert clips.total == pytest.approx(4 * 0.02)
+
+    def test_fits_that_see_nothing_at_first_are_not_lost(self, monkeypatch):
+        monkeypatch.setattr("dpcd.solvers.joint._RESOLUTION", 20.0)
+        sample = family("correlated", 5000, 3, Squared())
+        again = lost(DPNewton(), sample, 0.1, range(20))
+        monkeypatch.setattr("dpcd.solvers.clips._MOST_LOOKS", 1)
+        once = lost(DPNewton(), sample, 0.1, range(20))
+        assert np.sum(np.array(once) == 1.0) >= 2, "some see nothing and stay at zero"
+        assert np.max(again) < 0.5

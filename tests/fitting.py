@@ -28,3 +28,9 @@ def lost(solver, sample, epsilon, seeds):
     best, zero = (objective(*problem, w) for w in (newton_optimum(*problem)[0], np.zeros(sample.X.shape[1])))
     values = [objective(*problem, solve(solver, *problem, epsilon, seed)[0].weights) for seed in seeds]
     return (np.array(values) - best) / (zero - best)
+
+
+def symmetric_noise(size, rng):
+    """A symmetric matrix with noise of deviation 1 on its diagonal, as `MomentMatrix` makes it."""
+    draws = rng.normal(size=(size, size))
+    return (draws + draws.T) / 2.0

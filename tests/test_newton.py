@@ -14,11 +14,12 @@ from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
-from dpcd.solvers.joint import Moments, Scaled, shrunk
+from dpcd.solvers.joint import Scaled
+from dpcd.solvers.moments import Moments
 from dpcd.solvers.newton import _believed_hessian, _Model
 from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.unseen import Unseen
-from fitting import lost, solve, spent_share
+from fitting import lost, solve, spent_share, symmetric_noise
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
 
@@ -207,12 +208,6 @@ class TestFarStarts:
         assert 0.98 <= spent_share(curator) <= 1.0
 
 
-def symmetric_noise(size, rng):
-    """A symmetric matrix with noise of deviation 1 on its diagonal, as `MomentMatrix` makes it."""
-    draws = rng.normal(size=(size, size))
-    return (draws + draws.T) / 2.0
-
-
 class TestBelievedHessians:
     """Where a model is sure of most records, the curvature is low along its predictions, and the same elsewhere."""
 
@@ -263,39 +258,6 @@ class TestBelievedHessians:
         assert corrected == [3, 5, 6]
 
 
-class TestShrunkEigenvalues:
-    def test_noise_is_shrunk_to_its_mean(self, rng):
-        for size in (3, 20):
-            found = [
-                shrunk(np.linalg.eigvalsh(5.0 * np.eye(size) + symmetric_noise(size, rng)), 1.0) for _ in range(20)
-            ]
-            assert np.mean([np.ptp(values) for values, _ in found]) < 0.4 * math.sqrt(2.0 * size)
-            assert np.mean([left for _, left in found]) < 0.35
-            assert np.mean([values.mean() for values, _ in found]) == pytest.approx(5.0, abs=0.3)
-
-    def test_one_alone_stays(self):
-        for value in (0.05, 0.2):
-            kept, left = shrunk(np.array([value, 9.0]), 0.1)
-            assert left == 1.0
-            assert kept[1] == 9.0
-
-    def test_what_noise_does_not_explain_stays(self):
-        values = np.array([1.0, 2.0, 3.0, 10.0])
-        np.testing.assert_allclose(shrunk(values, 0.0)[0], values)
-        np.testing.assert_allclose(shrunk(values, 1e-3)[0], values, rtol=1e-3)
-        assert shrunk(np.ones(3), 0.0) == (pytest.approx(np.ones(3)), 0.0)
-
-    def test_one_steep_direction_among_noise_stays_what_it_is(self, rng):
-        size = 20
-        matrix = np.eye(size) + symmetric_noise(size, rng)
-        matrix[0, 0] += 50.0
-        values = np.linalg.eigvalsh(matrix)
-        kept, left = shrunk(values, 1.0)
-        assert kept[-1] == values[-1]
-        assert np.ptp(kept[:-1]) < 0.6 * np.ptp(values[:-1])
-        assert left < 0.5
-
-
 class TestTheModel:
     def model(self, rng, loss):
         X = rng.normal(size=(50, 3))
@@ -303,7 +265,7 @@ class TestTheModel:
             Columns.copy_of(X, np.ones(50)), PrivacyBudget(1.0, 1e-3), SeededNoise(np.random.default_rng(0))
         )
         problem = Problem(loss, Zero(), 0.25 * np.mean(X**2, axis=0), 3)
-        moments = Moments(np.eye(3), np.eye(3), np.zeros((3, 3)), np.zeros(3), np.zeros(3), 0.0, 3.0, np.eye(3), 0.0)
+        moments = Moments.unknown(3, 3.0, 0.0)
         scaled = Scaled.of(curator, problem, 1)
         return _Model(scaled, Unseen(scaled, moments), np.zeros(3))
 

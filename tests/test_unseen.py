@@ -15,7 +15,8 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import GradientSizes
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem
 from dpcd.solvers.clips import Clips
-from dpcd.solvers.joint import Moments, Scaled
+from dpcd.solvers.joint import Scaled
+from dpcd.solvers.moments import Moments
 from dpcd.solvers.newton import _Model
 from dpcd.solvers.sizes import Sizes
 from dpcd.solvers.unseen import Unseen, _tail
@@ -45,6 +46,10 @@ class TestWholeFits:
     def test_five_records_that_no_release_shows_do_not_ruin_a_model(self, solver, most, epsilon):
         """They hold most of two columns' second moments: without a thought for them half of the signal is lost."""
         assert np.mean(lost(solver, family("outliers", 20_000, 8, Squared()), epsilon, range(4))) < most
+
+    def test_they_are_missed_in_noise_too(self):
+        """Each look at the second moments is so noisy that by itself it shows nothing; ignoring them loses .38."""
+        assert np.mean(lost(DPNewton(), family("outliers", 20_000, 8, Squared()), 0.1, range(8))) < 0.2
 
     @pytest.mark.parametrize("solver", [DPNewton(), DPBlockCD()], ids=["newton", "block"])
     def test_no_model_at_all_is_not_better(self, solver, rng):
@@ -115,8 +120,7 @@ def unseen(hidden, loss=None, noise=1e-3, uncertainty=None, epsilon=1.0, n_recor
     )
     loss = Squared() if loss is None else loss
     problem = Problem(loss, Zero(), loss.curvature * np.ones(size), size, uncertainty=uncertainty)
-    eye, radius = np.eye(size), 1.5 * math.sqrt(size)
-    moments = Moments(eye, eye, np.zeros((size, size)), hidden, hidden, noise, radius, eye, noise)
+    moments = replace(Moments.unknown(size, 1.5 * math.sqrt(size), noise), hidden=hidden, missing=hidden)
     return Unseen(Scaled.of(curator, problem, 1), moments)
 
 
@@ -148,6 +152,15 @@ class TestWhatIsHidden:
     def test_noise_hides_nothing(self):
         assert unseen([0.3, 0.0, 0.0], noise=3.0).share == 0.0
         assert unseen([0.3, 0.0, 0.0]).share > 0.0
+
+    def test_its_curvature_is_in_the_moments(self):
+        """More may be hidden than shrinking has left room for on the diagonal."""
+        scaled = unseen([0.0, 0.0]).scaled
+        moments = replace(Moments.unknown(2, 2.0, 1e-3), missing=np.array([0.8, 0.0]))
+        found = Unseen(scaled, moments)
+        assert found.hidden[0] > 0.7
+        assert np.all(np.diag(found.moments.matrix) >= 1.0 + found.hidden)
+        assert found.moments.hidden == pytest.approx(found.hidden)
 
     def test_scales_that_are_hardly_known_hide_nothing(self):
         assert unseen([0.6, 0.0, 0.0], uncertainty=np.array([0.4, 0.0, 0.0])).share == 0.0

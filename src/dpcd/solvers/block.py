@@ -11,8 +11,9 @@ import numpy as np
 from dpcd.privacy import Curator
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.easing import Easing
-from dpcd.solvers.joint import Moments, Scaled, WholeRecordSolver, check_growth, check_share, checked_count
+from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
 from dpcd.solvers.mixture import factors_of_two_groups
+from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
 from dpcd.solvers.unseen import Unseen

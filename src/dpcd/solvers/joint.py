@@ -13,17 +13,11 @@ from dpcd.losses import ABOUT_LABELS, Logistic, Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
+from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.sizes import VISIBLE, WINDOW_OCTAVES, Sizes
 
-# Eigenvalues of a noisy matrix that exceed their mean by so many times the reach of noise are not noise. All are raised
-# by so many times √p·noise: a step in a direction that only seems flat would be too long.
-_BEYOND_NOISE, _RAISED = 1.5, 0.75
-# Where a second look, which magnifies what was flat at the first, still shows less than this part of the largest noise,
-# nothing may be there. Such a direction keeps so much of what the first look left it, so that noise does not drive
-# weights apart that nothing would bring back together, as those of columns that are the same.
-_NOTHING, _KEPT = 0.5, 0.3
 # Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
 _RADIUS = 1.5
 # Without noise there is nothing to gain by shortening any but absurd rows.
@@ -81,25 +75,6 @@ def check_growth(n_steps: int, growth: float) -> None:
         raise ValueError(
             f"with growth {growth:g}, {n_steps} steps leave nothing for the first: use fewer steps or less growth"
         )
-
-
-def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
-    """Eigenvalues of a noisy symmetric matrix, shrunk towards their mean, and the part of their spread that is left.
-
-    They are shrunk as James and Stein do, by the part of the spread that noise on the diagonal of this standard
-    deviation explains. Those that stand out above the rest stay what they are.
-    """
-    reach = _BEYOND_NOISE * noise * math.sqrt(2.0 * len(values))
-    ordinary = np.ones(len(values), dtype=bool)
-    for _ in range(3):
-        ordinary = values <= max(float(values[ordinary].mean()) + reach, float(values.min()))
-    count = int(ordinary.sum())
-    mean = max(float(values[ordinary].mean()), noise)
-    spread = float(np.sum((values[ordinary] - mean) ** 2))
-    explained = noise**2 * (count * (count + 1) / 2 - 1)
-    # One alone is its own mean, from which it has no distance to shrink.
-    left = 1.0 if count == 1 else max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
-    return np.where(ordinary, mean + left * (values - mean), values), left
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,27 +225,11 @@ class Scaled:
 
     def moments(self, share: float, rounds: int) -> Moments:
         """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""
-        size, radius, noise = self.size, self.radius, self.noise_of_moments(share / rounds)
-        whitening = np.eye(size)
-        for past in range(rounds):
-            released = self.curator.release(self._moments_in(whitening, share / rounds))
-            unwhitened = np.asarray(np.linalg.inv(whitening), dtype=np.float64)
-            values, vectors = np.linalg.eigh(released)
-            values, left = shrunk(values, noise)
-            raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
-            if past:
-                nothing = values < _NOTHING * noise * math.sqrt(2.0 * size)
-                raised = np.where(nothing, np.maximum(raised, _KEPT), raised)
-            back = unwhitened @ vectors
-            matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
-            # Second moments are 1 by construction: what is missing was hidden by shortening long rows, or the scale was
-            # learnt and is too large. With too much curvature steps are short, with too little they diverge.
-            hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
-            # Of a column that stands apart from others, shrinking eigenvalues takes away what the release had shown.
-            missing = np.clip(1.0 - np.diag(unwhitened @ released @ unwhitened.T), 0.0, hidden)
-            matrix = matrix + np.diag(hidden)
-            whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
-        return Moments(matrix, whitening, added, hidden, missing, noise, radius, unwhitened, left * noise)
+
+        def look(whitening: Floats) -> Floats:
+            return self.curator.release(self._moments_in(whitening, share / rounds))
+
+        return Moments.of(look, self.size, self.radius, self.noise_of_moments(share / rounds), rounds)
 
     def gradient(self, whitening: Floats, point: Floats, clip: Clip, share: float) -> tuple[Floats, float]:
         """Noisy gradient with respect to u, clipped in the metric of the whitening, and its noise in that metric."""
@@ -306,59 +265,6 @@ class Scaled:
             along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of="rows"
         )
         return Sizes.of(self.curator, mechanism).mean_square(self.curator.n_records)
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Second moments of scaled columns, as far as they can be told.
-
-    Parameters
-    ----------
-    matrix
-        S, positive definite.
-    whitening
-        B, lower triangular, with B·S·Bᵀ = I.
-    added, hidden, missing
-        What of S is there only because of noise, what was added to its diagonal, and what of that the release did not
-        show for rows that were shortened.
-    noise
-        Standard deviation of the noise on the diagonal, in whitened coordinates.
-    radius
-        Norm beyond which whitened rows are shortened.
-    unwhitened, doubt
-        Noise is that of A·N·Aᵀ, for such a matrix A and noise N that is alike in all directions; of it, shrinking has
-        left this standard deviation on the diagonal of N.
-    """
-
-    matrix: Floats
-    whitening: Floats
-    added: Floats
-    hidden: Floats
-    missing: Floats
-    noise: float
-    radius: float
-    unwhitened: Floats
-    doubt: float
-
-    @classmethod
-    def unknown(cls, size: int, radius: float, noise: float) -> Moments:
-        """Moments of so many columns that were not released: those of columns of which no two agree.
-
-        They are as doubtful as a release with this noise.
-        """
-        one, nothing = np.eye(size), np.zeros(size)
-        return cls(one, one, np.zeros((size, size)), nothing, nothing, noise, radius, one, noise)
-
-    @property
-    def seen(self) -> Floats:
-        """What of S is neither guessed nor there only because of noise; not positive where noise is larger."""
-        return self.matrix - np.diag(self.hidden) - self.added
-
-    @property
-    def metric(self) -> Floats:
-        """The matrix in which noise is alike in all directions: S, unless part of it was found not to be there."""
-        back = np.linalg.inv(self.whitening)
-        return np.asarray(back @ back.T)
 
 
 class Clip(NamedTuple):

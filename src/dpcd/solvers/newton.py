@@ -15,14 +15,13 @@ from dpcd.solvers.easing import Easing
 from dpcd.solvers.joint import (
     LARGEST_SHARE,
     Clip,
-    Moments,
     Scaled,
     WholeRecordSolver,
     check_growth,
     check_share,
     checked_count,
-    shrunk,
 )
+from dpcd.solvers.moments import Moments, shrunk
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.start import Start

@@ -139,7 +139,7 @@ def _ridged_moments(scaled: Scaled, share: float) -> tuple[Floats, float]:
     mechanism = MomentMatrix(scaled.view(np.eye(size), np.zeros(size)), scaled.multiplier(share), radius=radius)
     noise = mechanism.noise_level(scaled.curator.n_records)
     matrix = scaled.curator.release(mechanism)
-    # As in `Scaled.moments`: what is missing of a second moment of 1 was hidden by shortening long rows.
+    # As in `Moments.of`: what is missing of a second moment of 1 was hidden by shortening long rows.
     seen = np.diag(matrix) + 2.0 * scaled.problem.uncertainty_of(scaled.active)
     matrix = matrix + np.diag(np.maximum(0.0, 1.0 - seen))
     # The largest eigenvalue of a symmetric matrix of noise is about √(2p) times what it has on the diagonal.

@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincc, gammainccinv, ndtri
+from scipy.special import gammainccinv, ndtri
 
 from dpcd.losses import Squared
 from dpcd.privacy.joint import GradientSizes
 from dpcd.solvers.clips import Clips
-from dpcd.solvers.joint import Moments, Scaled
+from dpcd.solvers.joint import Scaled
+from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import Floats
 from dpcd.solvers.sizes import Sizes
 
-# Rows a little longer than most are shortened in the moments and seen in gradients. What normal rows would lose so,
-# times this, is not hidden, and neither are so many deviations of the noise in a scale.
-_ORDINARY, _DOUBT = 2.0, 2.0
+# So many deviations of the noise in a scale are not hidden.
+_DOUBT = 2.0
 # Less than this part of a column is not worth a look. Where more than the second part of the columns hides something,
 # moments may have been declared too large.
 _WORTH_A_LOOK, _MOST_COLUMNS = 0.05, 0.5
@@ -71,22 +71,22 @@ class Unseen:
 
     def __post_init__(self) -> None:
         self.hidden = self._hidden()
+        # The curvature of what pulls must be in the moments, or steps would diverge.
+        moments, more = self.moments, np.maximum(0.0, self.hidden - self.moments.hidden)
+        self.moments = replace(moments, matrix=moments.matrix + np.diag(more), hidden=moments.hidden + more)
 
     def _hidden(self) -> Floats:
         """The part of each column's second moment that is hidden in records far out."""
-        moments, size = self.moments, self.scaled.size
+        size, noise = self.scaled.size, self.moments.uncertainty
         if not isinstance(self.scaled.problem.loss, Squared):
             # Other losses grow as predictions do, and not as their squares: what a few records add is small.
             return np.zeros(size)
-        # E(‖x‖² − r²)₊/p of normal rows, half of whose squared norm has the gamma distribution.
-        half, bound = size / 2.0, moments.radius**2 / 2.0
-        ordinary = gammaincc(half + 1.0, bound) - bound / half * gammaincc(half, bound)
         # A scale that was learnt may be too large by its own noise, and what is missing for that reason is not hidden.
         doubt = _DOUBT * self.scaled.problem.uncertainty_of(self.scaled.active)
-        hidden = np.maximum(0.0, moments.missing - doubt - _ORDINARY * ordinary)
+        hidden = np.maximum(0.0, self.moments.missing - doubt)
         # Shrunk by the part of it that noise explains, and nothing if the largest of so many noises could be as large.
-        surely = hidden > moments.noise * math.sqrt(2.0 * math.log(size + 1.0))
-        hidden = np.divide(hidden**3, hidden**2 + moments.noise**2, out=np.zeros(size), where=surely)
+        surely = hidden > noise * math.sqrt(2.0 * math.log(size + 1.0))
+        hidden = np.divide(hidden**3, hidden**2 + noise**2, out=np.zeros(size), where=surely)
         # Nothing of the intercept is far out, whatever part of it long rows take along.
         hidden = np.where(self._features, hidden, 0.0)
         return hidden if np.any(hidden > _WORTH_A_LOOK) else np.zeros(size)

@@ -1,0 +1,145 @@
+"""Second moments of scaled columns, as far as noisy releases tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaincc
+
+from dpcd.solvers.problem import Floats
+
+# Eigenvalues of a noisy matrix that exceed their mean by so many times the reach of noise are not noise. All are raised
+# by so many times √p·noise: a step in a direction that only seems flat would be too long.
+_BEYOND_NOISE, _RAISED = 1.5, 0.75
+# Where a second look, which magnifies what was flat at the first, still shows less than this part of the largest noise,
+# nothing may be there. Such a direction keeps so much of what the first look left it, so that noise does not drive
+# weights apart that nothing would bring back together, as those of columns that are the same.
+_NOTHING, _KEPT = 0.5, 0.3
+# What normal rows would lose by being shortened, times this, is not taken for records far out. One look alone is in a
+# metric in which ordinary rows may be long: what it misses is so much more doubtful than its noise says.
+_ORDINARY, _ONE_LOOK = 2.0, 1.3
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Second moments of scaled columns, as far as they can be told.
+
+    Parameters
+    ----------
+    matrix
+        S, positive definite.
+    whitening
+        B, lower triangular, with B·S·Bᵀ = I.
+    added, hidden
+        What of S is there only because of noise, and what was added to its diagonal, which is 1 by construction.
+    missing, uncertainty
+        What releases did not show of each column, beyond what they never show of ordinary rows, and the standard
+        deviation of its noise.
+    noise
+        Standard deviation of the noise on the diagonal, in whitened coordinates.
+    radius
+        Norm beyond which whitened rows are shortened.
+    unwhitened, doubt
+        Noise is that of A·N·Aᵀ, for such a matrix A and noise N that is alike in all directions; of it, shrinking has
+        left this standard deviation on the diagonal of N.
+    """
+
+    matrix: Floats
+    whitening: Floats
+    added: Floats
+    hidden: Floats
+    missing: Floats
+    uncertainty: Floats
+    noise: float
+    radius: float
+    unwhitened: Floats
+    doubt: float
+
+    @classmethod
+    def of(cls, look: Callable[[Floats], Floats], size: int, radius: float, noise: float, rounds: int) -> Moments:
+        """From several looks at so many columns, each in the metric that the one before it found.
+
+        `look` releases B·S·Bᵀ for a B, rows B·x longer than `radius` shortened, with this noise on its diagonal.
+        """
+        whitening, missed, magnified = np.eye(size), [], []
+        for past in range(rounds):
+            released = look(whitening)
+            unwhitened = np.asarray(np.linalg.inv(whitening), dtype=np.float64)
+            values, vectors = np.linalg.eigh(released)
+            values, left = shrunk(values, noise)
+            raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
+            if past:
+                nothing = values < _NOTHING * noise * math.sqrt(2.0 * size)
+                raised = np.where(nothing, np.maximum(raised, _KEPT), raised)
+            back = unwhitened @ vectors
+            matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
+            # Second moments are 1 by construction: what is missing was hidden by shortening long rows, or the scale was
+            # learnt and is too large. With too much curvature steps are short, with too little they diverge.
+            hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
+            matrix = matrix + np.diag(hidden)
+            whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
+            # What is not there of a column that stands apart, shrinking eigenvalues would put there.
+            shown = np.diag(unwhitened @ released @ unwhitened.T)
+            missed.append(1.0 - shown - _ORDINARY * _lost_by_ordinary_rows(released, noise, radius))
+            magnified.append(np.sum(unwhitened**2, axis=1))
+        # Of the noise in a look, so much is in each column.
+        precisions = np.array(magnified) ** -2.0
+        missing = np.maximum(0.0, np.average(missed, axis=0, weights=precisions))
+        uncertainty = (_ONE_LOOK if rounds == 1 else 1.0) * noise / np.sqrt(precisions.sum(axis=0))
+        return cls(matrix, whitening, added, hidden, missing, uncertainty, noise, radius, unwhitened, left * noise)
+
+    @classmethod
+    def unknown(cls, size: int, radius: float, noise: float) -> Moments:
+        """Moments of so many columns that were not released: those of columns of which no two agree.
+
+        They are as doubtful as a release with this noise.
+        """
+        one, nothing = np.eye(size), np.zeros(size)
+        doubt = np.full(size, noise)
+        return cls(one, one, np.zeros((size, size)), nothing, nothing, doubt, noise, radius, one, noise)
+
+    @property
+    def seen(self) -> Floats:
+        """What of S is neither guessed nor there only because of noise; not positive where noise is larger."""
+        return self.matrix - np.diag(self.hidden) - self.added
+
+    @property
+    def metric(self) -> Floats:
+        """The matrix in which noise is alike in all directions: S, unless part of it was found not to be there."""
+        back = np.linalg.inv(self.whitening)
+        return np.asarray(back @ back.T)
+
+
+def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
+    """Eigenvalues of a noisy symmetric matrix, shrunk towards their mean, and the part of their spread that is left.
+
+    They are shrunk as James and Stein do, by the part of the spread that noise on the diagonal of this standard
+    deviation explains. Those that stand out above the rest stay what they are.
+    """
+    reach = _BEYOND_NOISE * noise * math.sqrt(2.0 * len(values))
+    ordinary = np.ones(len(values), dtype=bool)
+    for _ in range(3):
+        ordinary = values <= max(float(values[ordinary].mean()) + reach, float(values.min()))
+    count = int(ordinary.sum())
+    mean = max(float(values[ordinary].mean()), noise)
+    spread = float(np.sum((values[ordinary] - mean) ** 2))
+    explained = noise**2 * (count * (count + 1) / 2 - 1)
+    # One alone is its own mean, from which it has no distance to shrink.
+    left = 1.0 if count == 1 else max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
+    return np.where(ordinary, mean + left * (values - mean), values), left
+
+
+def _lost_by_ordinary_rows(released: Floats, noise: float, radius: float) -> float:
+    """The part of second moments that normal rows lose by being shortened to a norm.
+
+    Second moments of 1 make p together. Half of the squared norm of normal rows has about a gamma distribution, with
+    fewer degrees of freedom than p the more columns agree, and rows are often long then.
+    """
+    size = len(released)
+    squares = float(np.sum(released**2)) - noise**2 * size * (size + 1) / 2.0
+    freedom = min(max(float(np.trace(released)) ** 2 / max(squares, 1e-12), 1.0), float(size))
+    half, bound = freedom / 2.0, radius**2 / 2.0 * freedom / size
+    return float(gammaincc(half + 1.0, bound) - bound / half * gammaincc(half, bound))

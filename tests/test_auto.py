@@ -22,10 +22,11 @@ def test_boundaries():
     for loss in (Logistic(), Huber()):
         assert isinstance(choose(27_000, 60, 1.0, L2(0.1), loss).solver, DPNewton)
         assert isinstance(choose(26_999, 60, 1.0, L2(0.1), loss).solver, DPBlockCD)
-        # nμ at and just below 430, where that matters.
+        # nμ at and just below 430, or 150 for the squared loss.
         assert isinstance(choose(430, 3, 1.0, L2(0.1), loss).solver, DPNewton)
         assert isinstance(choose(429, 3, 1.0, L2(0.1), loss).solver, DPBlockCD)
-    assert isinstance(choose(50, 3, 1.0, L2(0.1), Squared()).solver, DPNewton)
+    assert isinstance(choose(150, 3, 1.0, L2(0.1), Squared()).solver, DPNewton)
+    assert isinstance(choose(149, 3, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
     # nμ at and just below 30 for each of at least 20 columns.
     assert isinstance(choose(3000, 100, 1.0, L1(0.1), Squared()).solver, DPBlockCD)
     assert isinstance(choose(2999, 100, 1.0, L1(0.1), Squared()).solver, Screened)
@@ -63,6 +64,7 @@ def test_more_records_or_budget_never_lead_back(penalty, loss):
     [
         (20_000, 4, L2(0.01), ["proximal Newton, because p³/(nμ)"]),
         (2000, 20, L2(0.01), ["one-block DP-CD, because p³/(nμ)"]),
+        (200, 2, L2(0.01), ["one-block DP-CD, because the budget is worth"]),
         (4000, 300, L1(0.05), ["screening first", "one-block DP-CD, because|proximal Newton, because"]),
     ],
 )

@@ -22,7 +22,7 @@ from fitting import lost, solve
 class TestSizes:
     def sizes(self, counts, noise=0.0):
         edges = 2.0 ** (np.arange(1, 41) / 2.0)
-        return Sizes(np.pad(np.asarray(counts, dtype=float), (0, 40 - len(counts))), edges, noise, 2)
+        return Sizes(np.pad(np.asarray(counts, dtype=float), (0, 40 - len(counts))), edges, noise, 2, 10_000)
 
     def test_level_and_what_a_clip_keeps(self):
         counts = np.zeros(20)
@@ -49,16 +49,51 @@ class TestSizes:
         assert one.level is None
         assert two.noise == pytest.approx(400.0 / math.sqrt(2.0))
         np.testing.assert_allclose(two.counts, 2.0 * one.counts)
-        assert two.level == pytest.approx(self.sizes(counts).level)
+        assert two.level == pytest.approx(self.sizes(2.0 * counts, noise=two.noise).level)
+
+    @pytest.mark.parametrize("per_octave", [1, 2])
+    @pytest.mark.parametrize("unit", [0.003, 0.7, 40.0])
+    def test_where_noise_hides_buckets_sizes_are_those_of_normal_numbers(self, per_octave, unit, rng):
+        """Of buckets that only seem to be occupied, a few far out would make the mean twice what it is."""
+        edges = 2.0 ** (np.arange(-20 * per_octave, 20 * per_octave) / per_octave)
+        buckets = np.searchsorted(edges, unit * np.abs(rng.normal(size=5000)))
+        counts = np.bincount(np.minimum(buckets, len(edges) - 1), minlength=len(edges)).astype(float)
+        levels = []
+        for _ in range(40):
+            noisy = Sizes(counts + 150.0 * rng.normal(size=len(edges)), edges, 150.0, per_octave, 5000)
+            assert noisy.level is not None
+            levels.append(noisy.level)
+        means, squares = np.array(levels).T / np.array([[math.sqrt(2.0 / math.pi) * unit], [unit**2]])
+        assert np.median(means) == pytest.approx(1.0, abs=0.06)
+        assert np.std(np.log(means)) < 0.16
+        np.testing.assert_allclose(squares, means**2)
+
+    def test_clear_buckets_are_taken_as_they_are(self):
+        counts = np.zeros(20)
+        counts[3], counts[5] = 3000.0, 1000.0
+        assert self.sizes(counts, noise=90.0).level == pytest.approx(self.sizes(counts).level)
+        assert self.sizes(counts, noise=110.0).level != pytest.approx(self.sizes(counts).level)
+
+    def test_a_clip_is_lowered_where_that_cuts_off_little(self):
+        counts = np.zeros(20)
+        counts[4] = 10_000.0
+        top = 2.0**2.5
+        assert top < self.sizes(counts).lowered(2.2 * top, 0.001) < 1.1 * top, "nobody is cut off"
+        assert self.sizes(counts).lowered(2.2 * top, 10.0) == pytest.approx(2.2 * top / 2.0**1.5), "noise is dear"
+        assert self.sizes(counts).lowered(0.7 * top, 0.001) == 0.7 * top, "most would be cut off"
+        counts[4], counts[7] = 9500.0, 500.0
+        assert self.sizes(counts).lowered(2.2 * top, 0.001) > 2.0 * top, "the tail counts"
+        counts[7] = 40.0
+        assert self.sizes(counts, noise=90.0).lowered(2.2 * top, 0.001) < 1.1 * top, "the tail could be noise"
 
     def test_long_tails_raise_a_clip_where_that_is_worth_its_noise(self):
         counts = np.zeros(20)
         counts[4], counts[10] = 9000.0, 1000.0
         edge = 2.0**5.5
-        assert self.sizes(counts).raised(6.0, 10_000, 0.001) == pytest.approx(edge), "noise is cheap"
-        assert self.sizes(counts).raised(6.0, 10_000, 10.0) == 6.0, "noise is dear"
-        assert self.sizes(counts, noise=500.0).raised(6.0, 10_000, 0.001) == 6.0, "the tail could be noise"
-        assert self.sizes(counts).raised(2.0 * edge, 10_000, 0.001) == 2.0 * edge, "nothing is cut off"
+        assert self.sizes(counts).raised(6.0, 0.001) == pytest.approx(edge), "noise is cheap"
+        assert self.sizes(counts).raised(6.0, 10.0) == 6.0, "noise is dear"
+        assert self.sizes(counts, noise=500.0).raised(6.0, 0.001) == 6.0, "the tail could be noise"
+        assert self.sizes(counts).raised(2.0 * edge, 0.001) == 2.0 * edge, "nothing is cut off"
 
     @pytest.mark.parametrize("bound", [1e-300, 1.0, 1e300, math.inf, math.nan])
     def test_any_bound_of_a_slope_will_do(self, bound):
@@ -105,12 +140,12 @@ class TestFirstLook:
             shares.append(share)
             seen = len(shares) > hidden
             # Together with those that show nothing, one that does has to show more.
-            return Sizes((1 + hidden) * counts * seen, 2.0 ** (np.arange(1, 41) / 2.0), 100.0, 2)
+            return Sizes((1 + hidden) * counts * seen, 2.0 ** (np.arange(1, 41) / 2.0), 100.0, 2, 10_000)
 
         monkeypatch.setattr(Scaled, "sizes", sizes)
         return Clips.of(scaled, 8, taken), shares
 
-    @pytest.mark.parametrize(("hidden", "taken", "found"), [(0, 0.1, True), (1, 0.1, True), (1, 0.6, False)])
+    @pytest.mark.parametrize(("hidden", "taken", "found"), [(0, 0.1, True), (1, 0.1, True), (1, 0.8, False)])
     def test_looks_again_if_enough_is_left_for_steps(self, monkeypatch, hidden, taken, found):
         clips, shares = self.clips(monkeypatch, taken, hidden)
         first = clips.first
@@ -128,7 +163,6 @@ class TestFirstLook:
         assert clips.total == pytest.approx(4 * 0.02)
 
     def test_fits_that_see_nothing_at_first_are_not_lost(self, monkeypatch):
-        monkeypatch.setattr("dpcd.solvers.joint._RESOLUTION", 20.0)
         sample = family("correlated", 5000, 3, Squared())
         again = lost(DPNewton(), sample, 0.1, range(20))
         monkeypatch.setattr("dpcd.solvers.clips._MOST_LOOKS", 1)

@@ -248,7 +248,7 @@ class TestTargets:
     def test_where_nothing_can_be_seen_targets_are_taken_for_normal_ones(self, rng):
         y = rng.normal(size=2000)
         found, curator = self.seen(y, 0.05)
-        assert _tail(Sizes(np.zeros(26), 2.0 ** np.arange(26), 300.0, 2), 2000, np.sqrt) is None
+        assert _tail(Sizes(np.zeros(26), 2.0 ** np.arange(26), 300.0, 2, 2000), np.sqrt) is None
         expected = 4.0 * 1.5 * np.median(np.abs(y)) * math.sqrt((2.0 + 0.6 / found.scaled.mu) / 2000)
         assert found.plausible == pytest.approx(expected)
         assert curator.spent.mu_squared == pytest.approx(found.share * found.scaled.mu**2, rel=1e-6)
@@ -262,7 +262,7 @@ class TestTargets:
         assert found.scaled.curator.spent.mu_squared == 0.0
 
     def test_a_size_is_exceeded_by_as_many_as_one_asks_for(self):
-        sizes = Sizes(np.array([50.0, 1000.0, 400.0, 3.0, 100.0, 5.0]), 2.0 ** np.arange(1, 7), 10.0, 1)
+        sizes = Sizes(np.array([50.0, 1000.0, 400.0, 3.0, 100.0, 5.0]), 2.0 ** np.arange(1, 7), 10.0, 1, 2000)
         assert sizes.exceeded_by(100.0) == pytest.approx(2.0**4)
         assert sizes.exceeded_by(500.0) == pytest.approx(2.0**2)
         assert sizes.exceeded_by(300.0) == pytest.approx(2.0**2.5)

@@ -16,9 +16,10 @@ from dpcd.solvers.newton import DPNewton
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.screening import Screened
 
-# p³/(nμ) up to which a noisy matrix is worth its budget: for the squared loss, whose Hessian it is, and for others,
-# which need more matrices on the way. A budget nμ of fewer records than this does not buy them.
-_CROWDED, _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 5.0, 8.0, 430.0
+# A noisy matrix is worth its budget up to this p³/(nμ), and from so many records nμ on: for the squared loss, whose
+# Hessian it is, and for others, which need more matrices on the way.
+_CROWDED, _RECORDS_FOR_A_MATRIX = 5.0, 150.0
+_CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 8.0, 430.0
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0
@@ -60,11 +61,11 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Lo
     crowded = n_columns**3 / records if records > 0.0 else math.inf
     quadratic = isinstance(loss, Squared)
     limit = _CROWDED if quadratic else _CROWDED_IF_CURVED
-    if not quadratic and records < _RECORDS_FOR_HESSIANS:
+    least = _RECORDS_FOR_A_MATRIX if quadratic else _RECORDS_FOR_HESSIANS
+    if records < least:
         return Choice(
             DPBlockCD(),
-            f"one-block DP-CD, because the budget is worth {math.floor(records)} records, fewer than "
-            f"{_RECORDS_FOR_HESSIANS:.0f}",
+            f"one-block DP-CD, because the budget is worth {math.floor(records)} records, fewer than {least:.0f}",
         )
     if crowded <= limit:
         return Choice(DPNewton(), f"proximal Newton, because p³/(nμ) = {crowded:.2g} is at most {limit:g}")

@@ -24,6 +24,8 @@ _MOST_LOOKS, _FOR_LOOKS = 4, 0.5
 # What a clip cuts off pulls in many directions, of which about √p cancel out; noise has √p of them, and so much of it
 # is worth a unit of bias.
 _WORTH_OF_BIAS = 2.4
+# A record that is cut off whatever its label only counts for less, which is worth so little of that.
+_EVEN_HANDED_BIAS = 0.1
 # The larger slope that either label gives a typical record, over what it is where the prediction is zero.
 _TYPICAL_REACH = 1.2
 
@@ -109,9 +111,11 @@ class Clips:
         scaled = self.scaled
         mean, self.squared_size = seen
         norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)
-        if not scaled.even_handed:
-            unit = _WORTH_OF_BIAS * scaled.size / scaled.records
-            norm = sizes.raised(norm, scaled.curator.n_records, unit)
+        noise = _WORTH_OF_BIAS * scaled.size / scaled.records
+        if scaled.even_handed:
+            norm = sizes.lowered(norm, noise / _EVEN_HANDED_BIAS)
+        else:
+            norm = sizes.raised(norm, noise)
         self.clip = Clip(norm, sizes.kept(norm))
 
 

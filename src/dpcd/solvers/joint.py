@@ -28,9 +28,9 @@ _NOISELESS_RADIUS = 1000.0
 _COARSE, _BOUNDED_OCTAVES, _LONGEST_ROW, _VISIBLE_IF_BOUNDED = 30.0, 12, 8.0, 3.0
 # What a move adds to predictions is looked for from so many octaves below what it would be if no direction were steep.
 _FLAT_OCTAVES = 3
-# A histogram, or a mean label, gets what makes its noise 1/40 of the records, within these shares of the budget. An
+# A histogram, or a mean label, gets what makes its noise 1/20 of the records, within these shares of the budget. An
 # even-handed clip does not depend on how long the tail of the sizes is, and there is one to fall back on.
-_RESOLUTION, _COUNTING_SHARES, _EVEN_HANDED_SHARES = 40.0, (0.01, 0.25), (0.004, 0.15)
+_RESOLUTION, _COUNTING_SHARES, _EVEN_HANDED_SHARES = 20.0, (0.01, 0.25), (0.004, 0.15)
 # Budget in records with which all of them in one place just stand out at one look.
 LEAST_RECORDS = VISIBLE * math.sqrt(2.0 * WINDOW_OCTAVES / _COUNTING_SHARES[1])
 # What moments and Hessians may take together, so that something is left for starts, sizes and gradients.
@@ -264,7 +264,7 @@ class Scaled:
         mechanism = GradientSizes(
             along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of="rows"
         )
-        return Sizes.of(self.curator, mechanism).mean_square(self.curator.n_records)
+        return Sizes.of(self.curator, mechanism).mean_square
 
 
 class Clip(NamedTuple):

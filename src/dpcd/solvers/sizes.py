@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import erf
 
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import GradientSizes
@@ -17,8 +18,14 @@ from dpcd.solvers.problem import Floats
 VISIBLE, WINDOW_OCTAVES = 5.0, 3
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
+# Noise of more than this part of the records leaves too much doubt about which buckets are occupied. Sizes are taken
+# for those of normal numbers then. Their unit is looked for in such parts of an octave, up to so many octaves beside
+# where most records are.
+_HAZY, _STEP, _BESIDE = 0.01, 0.05, 3.0
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise.
 _RAISED_OCTAVES, _STANDS_OUT = 4, 3.5
+# It is lowered by at most one and a half, in such parts of an octave, with so many sizes for those in a bucket.
+_LOWERED_OCTAVES, _FINE, _SPREAD = 1.5, 0.125, 8
 # A mean square is that of buckets that exceed so many, and a tail that of those that exceed the second.
 _SQUARES_STAND_OUT, _IN_A_TAIL = 2.5, 2.0
 
@@ -35,6 +42,8 @@ class Sizes:
         Standard deviation of the noise in each count.
     per_octave
         Buckets between a size and its double.
+    n_records
+        Number of all records.
     visible
         Deviations of noise that three octaves must exceed to show something.
     """
@@ -43,12 +52,14 @@ class Sizes:
     edges: Floats
     noise: float
     per_octave: int
+    n_records: int
     visible: float = VISIBLE
 
     @classmethod
     def of(cls, curator: Curator, mechanism: GradientSizes, visible: float = VISIBLE) -> Sizes:
         """Release a histogram."""
-        return cls(curator.release(mechanism), mechanism.edges, mechanism.noise_level, mechanism.per_octave, visible)
+        counts, edges, noise = curator.release(mechanism), mechanism.edges, mechanism.noise_level
+        return cls(counts, edges, noise, mechanism.per_octave, curator.n_records, visible)
 
     def joined(self, other: Sizes) -> Sizes:
         """What two histograms of the same sizes say together."""
@@ -61,35 +72,52 @@ class Sizes:
         return np.asarray(self.edges * 2.0 ** (-0.5 / self.per_octave))
 
     @cached_property
-    def _near(self) -> tuple[Floats, Floats] | None:
-        """Counts and middles of the buckets about where most records are; None where only noise can be seen."""
+    def _first(self) -> int | None:
+        """The first of the three octaves' buckets that hold most records; None where only noise can be seen."""
         width = WINDOW_OCTAVES * self.per_octave
         sums = np.convolve(self.counts, np.ones(width), mode="valid")
         first = int(np.argmax(sums))
-        if sums[first] <= self.visible * self.noise * math.sqrt(width):
-            return None
-        near = slice(max(0, first - 2 * width), first + 2 * width)
+        return first if sums[first] > self.visible * self.noise * math.sqrt(width) else None
+
+    def _near(self, first: int) -> tuple[Floats, Floats]:
+        """Parts of the records in the buckets about where most are, and the buckets' middles."""
+        reach = 2 * WINDOW_OCTAVES * self.per_octave
+        near = slice(max(0, first - reach), first + reach)
         counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
         return counts / counts.sum(), self._middles[near]
 
     @property
     def level(self) -> tuple[float, float] | None:
         """Mean and mean square, sizes above four times the mean counted as that; None where only noise can be seen."""
-        if self._near is None:
+        if self._first is None:
             return None
-        parts, middles = self._near
+        if self.noise > _HAZY * self.n_records:
+            return self._normal_level(self._first)
+        parts, middles = self._near(self._first)
         mean = float(parts @ middles)
         for _ in range(5):
             mean = float(parts @ np.minimum(middles, 4.0 * mean))
         return mean, float(parts @ np.minimum(middles, 4.0 * mean) ** 2)
 
+    def _normal_level(self, first: int) -> tuple[float, float]:
+        """Mean and mean square of sizes of normal numbers, from the posterior mean of their unit's logarithm."""
+        start = math.log2(self.edges[first])
+        octaves = np.arange(start - _BESIDE, start + WINDOW_OCTAVES + _BESIDE, _STEP)
+        ends = np.concatenate([[self.edges[0] * 2.0 ** (-1.0 / self.per_octave)], self.edges])
+        expected = np.diff(erf(ends / (math.sqrt(2.0) * 2.0 ** octaves[:, None])), axis=1)
+        # How many records there are is left open: some have no gradient at all.
+        fit = np.maximum(0.0, expected @ self.counts) / (self.noise * np.linalg.norm(expected, axis=1))
+        unit = 2.0 ** float(np.average(octaves, weights=np.exp((fit**2 - np.max(fit) ** 2) / 2.0)))
+        return math.sqrt(2.0 / math.pi) * unit, unit**2
+
     def _outstanding(self, deviations: float) -> Floats:
         """Counts that exceed so many deviations of noise: a few far too large sizes would be noise."""
         return np.where(self.counts > deviations * self.noise, self.counts, 0.0)
 
-    def mean_square(self, n_records: int) -> float:
+    @property
+    def mean_square(self) -> float:
         """Mean square over all records, those in buckets that do not stand out counted as zero."""
-        return float(self._middles**2 @ self._outstanding(_SQUARES_STAND_OUT)) / n_records
+        return float(self._middles**2 @ self._outstanding(_SQUARES_STAND_OUT)) / self.n_records
 
     def exceeded_by(self, count: float) -> float:
         """The size that so many records exceed, from buckets that stand out; 0 where these hold fewer."""
@@ -103,16 +131,25 @@ class Sizes:
 
     def kept(self, clip: float) -> float:
         """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""
-        if self._near is None:
+        if self._first is None:
             return 1.0
-        parts, middles = self._near
+        parts, middles = self._near(self._first)
         return float(parts @ np.minimum(1.0, clip / middles))
 
-    def raised(self, clip: float, n_records: int, unit: float) -> float:
-        """A clip, raised where it cuts off so much that this is worth more noise: `unit` for each unit of a clip."""
+    def raised(self, clip: float, noise: float) -> float:
+        """A clip, raised to the end of a bucket where that is worth it: a clip of 1 would have this noise."""
         start = int(np.searchsorted(self.edges, clip))
         end = start + _RAISED_OCTAVES * self.per_octave
         choices = np.concatenate([[clip], self.edges[start:end]])
         beyond = self._outstanding(_STANDS_OUT)[start:end]
-        cut = np.maximum(self._middles[start:end] - choices[:, None], 0.0) @ beyond / n_records
-        return float(choices[np.argmin((unit * choices) ** 2 + cut**2)])
+        cut = np.maximum(self._middles[start:end] - choices[:, None], 0.0) @ beyond / self.n_records
+        return float(choices[np.argmin((noise * choices) ** 2 + cut**2)])
+
+    def lowered(self, clip: float, noise: float) -> float:
+        """A clip, lowered where that cuts off so little that less noise is worth more: a clip of 1 would have this."""
+        choices = clip * 2.0 ** -np.arange(0.0, _LOWERED_OCTAVES + _FINE, _FINE)
+        # Within a bucket sizes are spread evenly on a logarithmic scale.
+        spread = np.outer(self.edges, 2.0 ** (-(np.arange(_SPREAD) + 0.5) / (_SPREAD * self.per_octave)))
+        beyond = np.maximum(spread - choices[:, None, None], 0.0).mean(axis=2)
+        cut = beyond @ self._outstanding(_OCCUPIED) / self.n_records
+        return float(choices[np.argmin((noise * choices) ** 2 + cut**2)])

@@ -118,13 +118,13 @@ class Unseen:
         if self._widespread:
             rows = self._sizes("rows", 1.0, np.zeros(size), _ROWS_SHARE)
             half = np.sum(self._features) / 2.0
-            tail = _tail(rows, scaled.curator.n_records, lambda part: np.sqrt(gammainccinv(half, part)))
+            tail = _tail(rows, lambda part: np.sqrt(gammainccinv(half, part)))
             if tail is not None and tail.part < _ALL_BUT_FEW and tail.longer < _LONG_ROWS:
                 self._take_moments_for_bounds()
                 return
         constant = np.where(scaled.active == scaled.problem.n_penalized, point, 0.0)
         targets = self._sizes("slopes", typical, constant, _TARGETS_SHARE)
-        tail = _tail(targets, scaled.curator.n_records, lambda part: -ndtri(part / 2.0))
+        tail = _tail(targets, lambda part: -ndtri(part / 2.0))
         if tail is None:
             largest = _OF_NORMAL_TARGETS * typical
         else:
@@ -202,12 +202,12 @@ class _Tail(NamedTuple):
     longer: float
 
 
-def _tail(sizes: Sizes, n_records: int, expected: Callable[[Floats], Floats]) -> _Tail | None:
+def _tail(sizes: Sizes, expected: Callable[[Floats], Floats]) -> _Tail | None:
     """The tail of some sizes; None where too little can be seen of them.
 
     `expected` tells which multiple of some unit a part of all sizes is expected to exceed.
     """
-    counts = np.array(_TAIL) * sizes.noise
+    n_records, counts = sizes.n_records, np.array(_TAIL) * sizes.noise
     median, tail = sizes.exceeded_by(n_records / 2.0), np.array([sizes.exceeded_by(count) for count in counts])
     if counts[-1] > _SMALL_PART * n_records or median == 0.0:
         return None

@@ -22,11 +22,11 @@ def test_boundaries():
     for loss in (Logistic(), Huber()):
         assert isinstance(choose(27_000, 60, 1.0, L2(0.1), loss).solver, DPNewton)
         assert isinstance(choose(26_999, 60, 1.0, L2(0.1), loss).solver, DPBlockCD)
-        # nμ at and just below 430, or 150 for the squared loss.
+        # nμ at and just below 430, or 100 for the squared loss.
         assert isinstance(choose(430, 3, 1.0, L2(0.1), loss).solver, DPNewton)
         assert isinstance(choose(429, 3, 1.0, L2(0.1), loss).solver, DPBlockCD)
-    assert isinstance(choose(150, 3, 1.0, L2(0.1), Squared()).solver, DPNewton)
-    assert isinstance(choose(149, 3, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
+    assert isinstance(choose(100, 3, 1.0, L2(0.1), Squared()).solver, DPNewton)
+    assert isinstance(choose(99, 3, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
     # nμ at and just below 30 for each of at least 20 columns.
     assert isinstance(choose(3000, 100, 1.0, L1(0.1), Squared()).solver, DPBlockCD)
     assert isinstance(choose(2999, 100, 1.0, L1(0.1), Squared()).solver, Screened)

@@ -18,7 +18,7 @@ from dpcd.solvers.screening import Screened
 
 # A noisy matrix is worth its budget up to this p³/(nμ), and from so many records nμ on: for the squared loss, whose
 # Hessian it is, and for others, which need more matrices on the way.
-_CROWDED, _RECORDS_FOR_A_MATRIX = 5.0, 150.0
+_CROWDED, _RECORDS_FOR_A_MATRIX = 5.0, 100.0
 _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 8.0, 430.0
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.

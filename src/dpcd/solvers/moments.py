@@ -20,7 +20,7 @@ _BEYOND_NOISE, _RAISED = 1.5, 0.75
 _NOTHING, _KEPT = 0.5, 0.3
 # What normal rows would lose by being shortened, times this, is not taken for records far out. One look alone is in a
 # metric in which ordinary rows may be long: what it misses is so much more doubtful than its noise says.
-_ORDINARY, _ONE_LOOK = 2.0, 1.3
+_ORDINARY, _ONE_LOOK = 2.0, 1.5
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf, ndtr
 
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import GradientSizes
@@ -19,9 +19,9 @@ VISIBLE, WINDOW_OCTAVES = 5.0, 3
 # A bucket counts as occupied when it exceeds so many deviations of noise.
 _OCCUPIED = 1.0
 # Noise of more than this part of the records leaves too much doubt about which buckets are occupied. Sizes are taken
-# for those of normal numbers then. Their unit is looked for in such parts of an octave, up to so many octaves beside
-# where most records are.
-_HAZY, _STEP, _BESIDE = 0.01, 0.05, 3.0
+# for normal or lognormal ones then, the latter with this spread. Their unit is looked for in such parts of an octave,
+# up to so many octaves beside where most records are.
+_HAZY, _LOG_SPREAD, _STEP, _BESIDE = 0.02, 0.65, 0.05, 3.0
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise.
 _RAISED_OCTAVES, _STANDS_OUT = 4, 3.5
 # It is lowered by at most one and a half, in such parts of an octave, with so many sizes for those in a bucket.
@@ -79,36 +79,44 @@ class Sizes:
         first = int(np.argmax(sums))
         return first if sums[first] > self.visible * self.noise * math.sqrt(width) else None
 
-    def _near(self, first: int) -> tuple[Floats, Floats]:
+    @cached_property
+    def _near(self) -> tuple[Floats, Floats] | None:
         """Parts of the records in the buckets about where most are, and the buckets' middles."""
+        if self._first is None:
+            return None
         reach = 2 * WINDOW_OCTAVES * self.per_octave
-        near = slice(max(0, first - reach), first + reach)
-        counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
+        near = slice(max(0, self._first - reach), self._first + reach)
+        if self.noise > _HAZY * self.n_records:
+            counts = self._likely(self._first)[near]
+        else:
+            counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
         return counts / counts.sum(), self._middles[near]
+
+    def _likely(self, first: int) -> Floats:
+        """The histogram that is expected of normal or lognormal sizes, given what is seen: a posterior mean.
+
+        Sizes are those of normal numbers where residuals are, and lognormal where targets are all of the same sign.
+        """
+        start = math.log2(self.edges[first])
+        octaves = np.arange(start - _BESIDE, start + WINDOW_OCTAVES + _BESIDE, _STEP)
+        ends = np.concatenate([[self.edges[0] * 2.0 ** (-1.0 / self.per_octave)], self.edges])
+        multiples = ends / 2.0 ** octaves[:, None]
+        shapes = erf(multiples / math.sqrt(2.0)), ndtr(np.log(multiples) / _LOG_SPREAD)
+        expected = np.diff(np.concatenate(shapes), axis=1)
+        # How many records there are is left open: some have no gradient at all.
+        fit = np.maximum(0.0, expected @ self.counts) / (self.noise * np.linalg.norm(expected, axis=1))
+        return np.asarray(np.exp((fit**2 - np.max(fit) ** 2) / 2.0) @ expected)
 
     @property
     def level(self) -> tuple[float, float] | None:
         """Mean and mean square, sizes above four times the mean counted as that; None where only noise can be seen."""
-        if self._first is None:
+        if self._near is None:
             return None
-        if self.noise > _HAZY * self.n_records:
-            return self._normal_level(self._first)
-        parts, middles = self._near(self._first)
+        parts, middles = self._near
         mean = float(parts @ middles)
         for _ in range(5):
             mean = float(parts @ np.minimum(middles, 4.0 * mean))
         return mean, float(parts @ np.minimum(middles, 4.0 * mean) ** 2)
-
-    def _normal_level(self, first: int) -> tuple[float, float]:
-        """Mean and mean square of sizes of normal numbers, from the posterior mean of their unit's logarithm."""
-        start = math.log2(self.edges[first])
-        octaves = np.arange(start - _BESIDE, start + WINDOW_OCTAVES + _BESIDE, _STEP)
-        ends = np.concatenate([[self.edges[0] * 2.0 ** (-1.0 / self.per_octave)], self.edges])
-        expected = np.diff(erf(ends / (math.sqrt(2.0) * 2.0 ** octaves[:, None])), axis=1)
-        # How many records there are is left open: some have no gradient at all.
-        fit = np.maximum(0.0, expected @ self.counts) / (self.noise * np.linalg.norm(expected, axis=1))
-        unit = 2.0 ** float(np.average(octaves, weights=np.exp((fit**2 - np.max(fit) ** 2) / 2.0)))
-        return math.sqrt(2.0 / math.pi) * unit, unit**2
 
     def _outstanding(self, deviations: float) -> Floats:
         """Counts that exceed so many deviations of noise: a few far too large sizes would be noise."""
@@ -131,9 +139,9 @@ class Sizes:
 
     def kept(self, clip: float) -> float:
         """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""
-        if self._first is None:
+        if self._near is None:
             return 1.0
-        parts, middles = self._near(self._first)
+        parts, middles = self._near
         return float(parts @ np.minimum(1.0, clip / middles))
 
     def raised(self, clip: float, noise: float) -> float:

@@ -160,10 +160,20 @@ class TestFirstLook:
 
     def test_gives_up(self, monkeypatch):
         monkeypatch.setattr("dpcd.solvers.joint._COUNTING_SHARES", (0.01, 0.02))
-        clips, shares = self.clips(monkeypatch, 0.1, 10)
+        clips, shares = self.clips(monkeypatch, 0.1, 100)
         assert not clips.begin(np.eye(3), np.zeros(3))
-        assert len(shares) == 4
-        assert clips.total == pytest.approx(4 * 0.02)
+        assert len(shares) == 16
+        assert clips.total == pytest.approx(16 * 0.02)
+
+    def test_records_without_a_gradient_hide_the_others_at_first(self):
+        """Seven in ten targets are zero: four looks would see nothing."""
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            X = rng.normal(size=(1000, 5))
+            y = (X.sum(axis=1) / math.sqrt(5.0) + 0.1 * rng.normal(size=1000)) * (rng.random(1000) < 0.3)
+            solution, curator = solve(DPNewton(), X, y, Squared(), Zero(), 0.7, seed)
+            assert np.any(solution.weights), "something was found"
+            assert curator.spent.mu_squared <= curator.budget.gaussian_room()
 
     def test_fits_that_see_nothing_at_first_are_not_lost(self, monkeypatch):
         sample = family("correlated", 5000, 3, Squared())

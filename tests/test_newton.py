@@ -534,3 +534,12 @@ class TestMomentsOfBlocks:
         for epsilon in (0.05, 0.2, 0.5, 0.9, 1.4):
             weights = solve(DPBlockCD(), X, y, Squared(), Zero(), epsilon)[0].weights
             assert np.mean((X @ weights - y) ** 2) < (1.01 if epsilon < 0.2 else 0.5) * np.mean(y**2)
+
+
+def test_targets_absurdly_far_from_a_threshold_are_no_error(rng):
+    """What is known of the minimum is singular there, and the budget is spent: a fit must not end in an exception."""
+    for seed in range(12):
+        X = np.ones((1500, 3)) * rng.normal(size=3)
+        y = 1e200 * rng.normal(size=1500)
+        solution, _ = solve(DPNewton(), X, y, Huber(0.01), Zero(), 5.0, seed)
+        assert np.all(np.isfinite(solution.weights))

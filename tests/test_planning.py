@@ -237,9 +237,11 @@ def test_command_line():
 
 def test_forecasts_of_a_few_fits_are_right():
     study = runpy.run_path(str(FORECASTS))
-    tables = study["tables"](("strongly-correlated", "lognormal"), (7,), sizes=(5000,), widths=(5,), intercepts=(True,))
+    tables = study["tables"](
+        ("strongly-correlated", "lognormal"), (7, 8, 9), sizes=(5000,), widths=(5,), intercepts=(True,)
+    )
     measured = [case for table in tables for case in study["cases"](table)]
-    assert len(measured) == 32
+    assert len(measured) == 96
     assert np.mean([case.right(informed=True) for case in measured]) >= 0.75
 
 

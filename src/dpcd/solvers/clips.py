@@ -19,8 +19,9 @@ _EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
 # Later steps at which sizes are seen again, and the largest share of the budget for each of them. With noise of more
 # than 1/30 of the records that is not worth having; nor more than 1/40 where sizes do not fall as a model gets better.
 _SEEN_AGAIN, _LATER_SHARE, _WORTH_HAVING, _WORTH_HAVING_IF_EVEN_HANDED = (1, 2, 4, 8, 16), 0.01, 30.0, 40.0
-# Where nothing can be seen at first, a few more looks are taken together, if they leave half of what is left to steps.
-_MOST_LOOKS, _FOR_LOOKS = 4, 0.5
+# Where nothing can be seen at first, more looks are taken together, as long as half of what is left is left to steps.
+# Where most records have no gradient, it takes many.
+_MOST_LOOKS, _FOR_LOOKS = 16, 0.5
 # What a clip cuts off pulls in many directions, of which about √p cancel out; noise has √p of them, and so much of it
 # is worth a unit of bias.
 _WORTH_OF_BIAS = 2.4

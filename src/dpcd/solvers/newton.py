@@ -303,6 +303,7 @@ class _Model:
         """
         moments, curvature = self.moments, self.scaled.problem.loss.curvature
         whitening, one = moments.whitening, np.eye(self.scaled.size)
+        back = np.linalg.inv(whitening)
         # In units of the error, so that no unit of the target is too small to be squared twice.
         error = whitening @ error @ whitening.T
         unit = float(np.trace(error))
@@ -325,8 +326,9 @@ class _Model:
         move = np.linalg.solve(self.hessian, self.linear) - self.start
         # What the error does to predictions could hide as much of them.
         largest = float(move @ moments.matrix @ move) + _HIDES * unit / (curvature * self.level) ** 2
-        unknown = np.linalg.inv(known * (largest / unit) + whitening @ whitening.T)
-        return np.asarray(largest * whitening.T @ unknown @ whitening)
+        # The inverse of known·largest/unit + B·Bᵀ, between Bᵀ and B: what is known may well be singular.
+        values, vectors = np.linalg.eigh(back @ known @ back.T)
+        return np.asarray((vectors * (largest / (1.0 + np.maximum(values, 0.0) * (largest / unit)))) @ vectors.T)
 
 
 def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tuple[Floats, float]:

@@ -158,6 +158,21 @@ class TestFirstLook:
         assert clips.total == pytest.approx(looks * first), "every look is counted"
         assert clips.total <= first + 0.5 * (1.0 - taken - first)
 
+    def test_clips_are_smaller_where_early_steps_are_forgotten(self, monkeypatch):
+        norms = []
+        for used in (1.0, 0.5):
+            clips, _ = self.clips(monkeypatch, 0.1, 0)
+            clips.used = used
+            assert clips.begin(np.eye(3), np.zeros(3))
+            norms.append(clips.clip.norm)
+        assert norms[1] == pytest.approx(0.5**0.225 * norms[0])
+
+    def test_smaller_clips_suit_one_block(self, monkeypatch):
+        sample = family("correlated", 5000, 3, Squared())
+        smaller = np.mean(lost(DPBlockCD(), sample, 0.1, range(20)))
+        monkeypatch.setattr("dpcd.solvers.block.USED", 1.0)
+        assert smaller < 0.9 * np.mean(lost(DPBlockCD(), sample, 0.1, range(20)))
+
     def test_gives_up(self, monkeypatch):
         monkeypatch.setattr("dpcd.solvers.joint._COUNTING_SHARES", (0.01, 0.02))
         clips, shares = self.clips(monkeypatch, 0.1, 100)

@@ -23,7 +23,7 @@ from dpcd.penalties import L1, L2, Penalty, Zero
 from dpcd.privacy import PrivacyBudget
 from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
 from dpcd.solvers.auto import Choice, choose
-from dpcd.solvers.block import DPBlockCD, full_steps
+from dpcd.solvers.block import USED, DPBlockCD, full_steps
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
 from dpcd.solvers.scales import Visibility, magnitudes_share, means_share, moments_share
@@ -190,7 +190,8 @@ class Plan:
         """
         if math.isinf(self.records):
             return 0.0
-        multiple = clip_multiple(self.records, self.columns, self._classifies)
+        used = USED if isinstance(self.choice.solver, DPBlockCD) else 1.0
+        multiple = clip_multiple(math.sqrt(used) * self.records, self.columns, self._classifies)
         if self._classifies:
             # A clip below the typical size shortens all gradients alike, and what is left of them is scaled up again.
             multiple = max(1.0, multiple)

@@ -30,6 +30,8 @@ _STANDS_OUT, _CORRELATED = 1.5, 0.3
 # Part of the steps at the end whose average is the answer, for so many full steps: where there are fewer, being
 # underway is worse than noise, and the last point is the answer.
 _TAILS = ((6.0, 0.5), (3.0, 0.3))
+#: About the part of the gradients' budget that the answer is made of: its points forgot the noise of early steps.
+USED = 0.5
 # Part of the way to the minimum that a full step does, and of earlier noise that it forgets: losses have less curvature
 # than the moments say, and in some directions much less.
 _DONE, _FORGOTTEN = 0.7, 0.7
@@ -103,7 +105,7 @@ class DPBlockCD(WholeRecordSolver):
         easing = Easing(scaled, pace.n_steps)
         length_share = _LENGTH_SHARE if pace.few else 0.0
         taken = moments_share + start.share + length_share + unseen.share + easing.share
-        clips = Clips.of(easing.at(0), pace.n_steps, taken, easing.ends)
+        clips = Clips.of(easing.at(0), pace.n_steps, taken, easing.ends, USED)
         if not clips.begin(whitening, start.point):
             return scaled.standing(start.point)
         shares = self.growth ** np.arange(pace.n_steps)

@@ -14,7 +14,7 @@ from dpcd.solvers.sizes import Sizes
 # Clips are factor·(nμ/p)^power times the mean size of gradients, within limits: (factor, power, least, most). Noise is
 # proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed
 # ones have hardly any bias.
-_CLIP = (0.3, 0.45, 0.6, 6.0)
+_CLIP = (0.3, 0.45, 0.5, 6.0)
 _EVEN_HANDED_CLIP = (0.16, 0.35, 0.3, 2.5)
 # Later steps at which sizes are seen again, and the largest share of the budget for each of them. With noise of more
 # than 1/30 of the records that is not worth having; nor more than 1/40 where sizes do not fall as a model gets better.
@@ -49,6 +49,9 @@ class Clips:
         Shares of the budget for the sizes at step 0 and for those at each of the later steps, and which these are.
     spare
         Share of the budget that may be spent on more looks at step 0.
+    used
+        Part of the gradients' budget that the answer is made of. The less it is, the more noise is in the answer, and
+        the smaller the clips that suit it.
     """
 
     scaled: Scaled
@@ -56,11 +59,12 @@ class Clips:
     share: float
     later: tuple[int, ...]
     spare: float = 0.0
+    used: float = 1.0
     clip: Clip | None = None
     squared_size: float = 0.0
 
     @classmethod
-    def of(cls, scaled: Scaled, n_steps: int, taken: float, also: tuple[int, ...] = ()) -> Clips:
+    def of(cls, scaled: Scaled, n_steps: int, taken: float, also: tuple[int, ...] = (), used: float = 1.0) -> Clips:
         """For so many steps, with a share of the budget taken by other things than sizes and steps.
 
         Sizes are seen at the first step, and if that is worth it at some later ones. `also` are steps at which the
@@ -71,7 +75,8 @@ class Clips:
         least = _WORTH_HAVING_IF_EVEN_HANDED if scaled.even_handed else _WORTH_HAVING
         worth_it = scaled.records * math.sqrt(share) >= least
         later = tuple(t for t in sorted({*_SEEN_AGAIN, *also}) if t < n_steps) if worth_it else ()
-        return cls(scaled, first, share, later, _FOR_LOOKS * (1.0 - taken - first - share * len(later)))
+        spare = _FOR_LOOKS * (1.0 - taken - first - share * len(later))
+        return cls(scaled, first, share, later, spare, used)
 
     @property
     def total(self) -> float:
@@ -111,8 +116,9 @@ class Clips:
             return
         scaled = self.scaled
         mean, self.squared_size = seen
-        norm = mean * clip_multiple(scaled.records, scaled.size, scaled.even_handed)
-        noise = _WORTH_OF_BIAS * scaled.size / scaled.records
+        records = math.sqrt(self.used) * scaled.records
+        norm = mean * clip_multiple(records, scaled.size, scaled.even_handed)
+        noise = _WORTH_OF_BIAS * scaled.size / records
         if scaled.even_handed:
             norm = sizes.lowered(norm, noise / _EVEN_HANDED_BIAS)
         else:

@@ -98,6 +98,13 @@ class TestSizes:
         assert self.sizes(counts, noise=500.0).raised(6.0, 0.001) == 6.0, "the tail could be noise"
         assert self.sizes(counts).raised(2.0 * edge, 0.001) == 2.0 * edge, "nothing is cut off"
 
+    def test_a_hazy_tail_raises_a_clip_less(self):
+        counts = np.zeros(20)
+        counts[3], counts[8] = 8000.0, 1000.0
+        clear, hazy = (self.sizes(counts, noise).raised(6.0, 0.05) for noise in (190.0, 210.0))
+        assert clear == 16.0
+        assert hazy == 8.0
+
     @pytest.mark.parametrize("bound", [1e-300, 1.0, 1e300, math.inf, math.nan])
     def test_any_bound_of_a_slope_will_do(self, bound):
         class Odd(NamedTuple):

@@ -116,9 +116,8 @@ class Clips:
             return
         scaled = self.scaled
         mean, self.squared_size = seen
-        records = math.sqrt(self.used) * scaled.records
-        norm = mean * clip_multiple(records, scaled.size, scaled.even_handed)
-        noise = _WORTH_OF_BIAS * scaled.size / records
+        norm = mean * clip_multiple(math.sqrt(self.used) * scaled.records, scaled.size, scaled.even_handed)
+        noise = _WORTH_OF_BIAS * scaled.size / scaled.records
         if scaled.even_handed:
             norm = sizes.lowered(norm, noise / _EVEN_HANDED_BIAS)
         else:

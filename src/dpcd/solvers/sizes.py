@@ -22,8 +22,9 @@ _OCCUPIED = 1.0
 # for normal or lognormal ones then, the latter with this spread. Their unit is looked for in such parts of an octave,
 # up to so many octaves beside where most records are.
 _HAZY, _LOG_SPREAD, _STEP, _BESIDE = 0.02, 0.65, 0.05, 3.0
-# A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise.
-_RAISED_OCTAVES, _STANDS_OUT = 4, 3.5
+# A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. Those of hazy ones that
+# do hold less than they seem to, so that the noise of a larger clip counts for so many times as much beside them.
+_RAISED_OCTAVES, _STANDS_OUT, _BY_CHANCE = 4, 3.5, 2.0
 # It is lowered by at most one and a half, in such parts of an octave, with so many sizes for those in a bucket.
 _LOWERED_OCTAVES, _FINE, _SPREAD = 1.5, 0.125, 8
 # A mean square is that of buckets that exceed so many, and a tail that of those that exceed the second.
@@ -71,6 +72,11 @@ class Sizes:
     def _middles(self) -> Floats:
         return np.asarray(self.edges * 2.0 ** (-0.5 / self.per_octave))
 
+    @property
+    def _hazy(self) -> bool:
+        """Whether there is too much doubt about which buckets are occupied."""
+        return self.noise > _HAZY * self.n_records
+
     @cached_property
     def _first(self) -> int | None:
         """The first of the three octaves' buckets that hold most records; None where only noise can be seen."""
@@ -86,7 +92,7 @@ class Sizes:
             return None
         reach = 2 * WINDOW_OCTAVES * self.per_octave
         near = slice(max(0, self._first - reach), self._first + reach)
-        if self.noise > _HAZY * self.n_records:
+        if self._hazy:
             counts = self._likely(self._first)[near]
         else:
             counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
@@ -146,6 +152,8 @@ class Sizes:
 
     def raised(self, clip: float, noise: float) -> float:
         """A clip, raised to the end of a bucket where that is worth it: a clip of 1 would have this noise."""
+        if self._hazy:
+            noise *= _BY_CHANCE
         start = int(np.searchsorted(self.edges, clip))
         end = start + _RAISED_OCTAVES * self.per_octave
         choices = np.concatenate([[clip], self.edges[start:end]])

@@ -1,4 +1,4 @@
-"""Where the steps of solvers on whole records begin, and how far what they find is believed."""
+"""Where the steps of solvers on whole records begin, and what their moves do to predictions."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,6 @@ from dpcd.penalties import L1, L2
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import JointGradient
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
-from dpcd.solvers.block import _Pace
 from dpcd.solvers.clips import _reach
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.start import Start, _flatness, best_constant
@@ -211,50 +210,6 @@ def test_absurd_settings_do_not_fail_after_a_charge(model, epsilon, rng):
     y = X[:, 0] if isinstance(model, DPRidge) else X[:, 0] > 0.0
     fitted = clone(model).set_params(epsilon=epsilon, solver=DPBlockCD(), random_state=0).fit(X, y)
     assert np.all(np.isfinite(fitted.coef_))
-
-
-class TestBelief:
-    def pace(self, size=20, flattest=5.0, n_steps=10, step=1.0):
-        return _Pace(flattest * np.eye(size), flattest, 2.0, n_steps, step)
-
-    @pytest.mark.parametrize(("wanted", "averaged"), [(1.0, 1), (3.0, 1), (3.1, 12), (6.0, 12), (6.1, 20), (50.0, 20)])
-    def test_the_fewer_full_steps_the_fewer_points_are_averaged(self, wanted, averaged):
-        assert self.pace(n_steps=40)._replace(wanted=wanted).n_averaged == averaged
-
-    def test_what_noise_explains_is_not_believed(self):
-        pace, move = self.pace(), np.full(20, 20**-0.5)
-        believed = [pace.believed(move, np.full(10, noise), 0.0) for noise in (0.0, 0.1, 0.2, 0.25, 50.0)]
-        assert believed == sorted(believed, reverse=True)
-        assert believed[0] > 1.0, "steps that ended early are made up for"
-        assert believed[-1] == 0.0
-
-    def test_where_the_loss_is_flat_more_of_a_move_is_noise(self):
-        move = np.full(20, 20**-0.5)
-        steep, flat = (self.pace()._replace(flatness=flatness) for flatness in (1.0, 0.2))
-        assert flat.believed(move, np.full(10, 0.2), 0.0) < 0.9 * steep.believed(move, np.full(10, 0.2), 0.0)
-        assert flat.believed(move, np.zeros(10), 0.0) == steep.believed(move, np.zeros(10), 0.0)
-
-    def test_moves_in_steep_directions_are_believed_more_and_stretched_less(self):
-        pace, move = self.pace(), np.full(20, 20**-0.5)
-        noisy, silent = np.full(10, 0.2), np.zeros(10)
-        # Columns of second moment 1 in all directions give predictions as long as the move.
-        assert 0.0 < pace.believed(move, noisy, 1.0) == pace.believed(move, noisy, 0.0) < 0.7
-        assert pace.believed(move, noisy, 10.0) > 1.4 * pace.believed(move, noisy, 0.0)
-        assert pace.believed(move, silent, 10.0) < pace.believed(move, silent, 0.0)
-        assert pace.believed(move, silent, 10.0) == pytest.approx(1.0, abs=1e-3)
-
-    def test_a_metric_that_knows_the_steep_direction_needs_no_help(self):
-        along = np.full(20, 20**-0.5)
-        metric = np.eye(20) + 9.0 * np.outer(along, along)
-        pace, noises = _Pace(metric, 1.0, 2.0, 10, 1.0), np.full(10, 0.9)
-        # Predictions along it are 10 times as long in the mean square, and so is its length in the metric.
-        assert pace.believed(along, noises, 10.0) == pytest.approx(pace.believed(along, noises, 0.0))
-
-    def test_few_large_ones_are_believed_more_than_the_others(self):
-        pace, move = self.pace(), np.full(20, 0.01)
-        move[3] = 1.0
-        believed = pace.believed(move, np.full(10, 0.05), 0.0)
-        assert believed[3] > 10.0 * np.delete(believed, 3).max()
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])

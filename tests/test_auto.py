@@ -16,12 +16,16 @@ from problems import name
 
 
 def test_boundaries():
-    # p³/(nμ) at 5 and 8, and just above.
+    # p³/(nμ) at 5 and 8, and just above; with nμ below 3000 at 1.
     assert isinstance(choose(43_200, 60, 1.0, L2(0.1), Squared()).solver, DPNewton)
     assert isinstance(choose(43_199, 60, 1.0, L2(0.1), Squared()).solver, DPBlockCD)
     for loss in (Logistic(), Huber()):
         assert isinstance(choose(27_000, 60, 1.0, L2(0.1), loss).solver, DPNewton)
         assert isinstance(choose(26_999, 60, 1.0, L2(0.1), loss).solver, DPBlockCD)
+        assert isinstance(choose(3000, 25, 1.0, L2(0.1), loss).solver, DPNewton)
+        assert isinstance(choose(2999, 25, 1.0, L2(0.1), loss).solver, DPBlockCD)
+        assert isinstance(choose(1000, 10, 1.0, L2(0.1), loss).solver, DPNewton)
+        assert isinstance(choose(999, 10, 1.0, L2(0.1), loss).solver, DPBlockCD)
         # nμ at and just below 430, or 100 for the squared loss.
         assert isinstance(choose(430, 3, 1.0, L2(0.1), loss).solver, DPNewton)
         assert isinstance(choose(429, 3, 1.0, L2(0.1), loss).solver, DPBlockCD)

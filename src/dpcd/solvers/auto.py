@@ -17,9 +17,10 @@ from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.screening import Screened
 
 # A noisy matrix is worth its budget up to this p³/(nμ), and from so many records nμ on: for the squared loss, whose
-# Hessian it is, and for others, which need more matrices on the way.
+# Hessian it is, and for others, which need more matrices on the way, and more records for more columns.
 _CROWDED, _RECORDS_FOR_A_MATRIX = 5.0, 100.0
 _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 8.0, 430.0
+_CROWDED_IF_FEW, _MANY_RECORDS = 1.0, 3000.0
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0
@@ -59,9 +60,9 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Lo
             f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
         )
     crowded = n_columns**3 / records if records > 0.0 else math.inf
-    quadratic = isinstance(loss, Squared)
-    limit = _CROWDED if quadratic else _CROWDED_IF_CURVED
-    least = _RECORDS_FOR_A_MATRIX if quadratic else _RECORDS_FOR_HESSIANS
+    limit, least = _CROWDED_IF_CURVED if records >= _MANY_RECORDS else _CROWDED_IF_FEW, _RECORDS_FOR_HESSIANS
+    if isinstance(loss, Squared):
+        limit, least = _CROWDED, _RECORDS_FOR_A_MATRIX
     if records < least:
         return Choice(
             DPBlockCD(),

@@ -215,12 +215,14 @@ class _Pace(NamedTuple):
         if taken < _CAUTIOUS_PART * self.n_steps:
             doubt = 2.0 / (size * _CAUTIOUS_PART**2)
             return 1.0 - (1.0 - _CAUTIOUS) * usual**2 / (usual**2 + doubt)
+        # In units of the noise of the last one, so that nothing is too small to be squared.
+        noises, last = noises / noises[-1], noises[-1]
         weights = noises**-2.0 / np.sum(noises**-2.0)
-        mean = weights @ gradients
+        mean = weights @ (gradients / last)
         mean = whitening * mean if whitening.ndim == 1 else whitening @ mean
         # Gradients have become shorter on the way.
         done = _DONE * gone / self.flattest
-        unit = size * float(noises[-1] ** 2 * shares[taken] / shares.sum()) * (-math.expm1(-done) / done) ** 2
+        unit = size * float(shares[taken] / shares.sum()) * (-math.expm1(-done) / done) ** 2
         noise = size * float(weights**2 @ noises**2) / unit
         seen, doubt = max(float(mean @ mean) / unit - noise, 0.0), 2.0 / size * noise**2
         # Believed as far as noise leaves no more doubt than there was about what is usual.

@@ -3,8 +3,10 @@
 import numpy as np
 
 from dpcd.nonprivate import newton_optimum, objective
+from dpcd.penalties import L2
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.solvers import Problem
+from dpcd.solvers.joint import Scaled
 from replay import RecordingCurator
 
 
@@ -16,6 +18,14 @@ def solve(solver, X, y, loss, penalty, epsilon=1.0, seed=0, parts=1, smoothness=
     known = np.append(known, loss.curvature) if intercept else known
     problem = Problem(loss, penalty, known, X.shape[1])
     return solver.solve(curator, problem, parts, np.random.default_rng(0)), curator
+
+
+def scaled(X, y, loss, epsilon, intercept=True, seed=0, penalty=None):
+    """A problem whose columns have second moment 1, as solvers on whole records see it."""
+    budget, noise = PrivacyBudget(epsilon, 1e-6), SeededNoise(np.random.default_rng(seed))
+    curator = RecordingCurator(Columns.copy_of(X, y, intercept), budget, noise)
+    smoothness = np.full(X.shape[1] + intercept, loss.curvature)
+    return Scaled.of(curator, Problem(loss, penalty or L2(0.01), smoothness, X.shape[1]), 1)
 
 
 def spent_share(curator):

@@ -93,15 +93,24 @@ class TestSizes:
         counts = np.zeros(20)
         counts[4], counts[10] = 9000.0, 1000.0
         edge = 2.0**5.5
-        assert self.sizes(counts).raised(6.0, 0.001) == pytest.approx(edge), "noise is cheap"
-        assert self.sizes(counts).raised(6.0, 10.0) == 6.0, "noise is dear"
-        assert self.sizes(counts, noise=500.0).raised(6.0, 0.001) == 6.0, "the tail could be noise"
-        assert self.sizes(counts).raised(2.0 * edge, 0.001) == 2.0 * edge, "nothing is cut off"
+        assert self.sizes(counts).raised(6.0, 0.001, True) == pytest.approx(edge), "noise is cheap"
+        assert self.sizes(counts).raised(6.0, 10.0, True) == 6.0, "noise is dear"
+        assert self.sizes(counts, noise=500.0).raised(6.0, 0.001, True) == 6.0, "the tail could be noise"
+        assert self.sizes(counts).raised(2.0 * edge, 0.001, True) == 2.0 * edge, "nothing is cut off"
+
+    def test_what_a_clip_cuts_off_of_normal_residuals_is_no_reason_to_raise_it(self, rng):
+        ends = np.concatenate([[0.0], 2.0 ** (np.arange(1, 41) / 2.0)])
+        raised = {}
+        for kind, values in (("normal", rng.normal(size=10_000)), ("skewed", rng.lognormal(size=10_000) - 1.65)):
+            sizes = self.sizes(np.histogram(np.abs(40.0 * values), ends)[0], noise=10.0)
+            raised[kind] = [sizes.raised(40.0, 0.03, cancel_out) for cancel_out in (False, True)]
+        assert raised["normal"][0] > 1.4 * raised["normal"][1]
+        assert raised["skewed"][0] == raised["skewed"][1] > 2.0 * raised["normal"][1]
 
     def test_a_hazy_tail_raises_a_clip_less(self):
         counts = np.zeros(20)
         counts[3], counts[8] = 8000.0, 1000.0
-        clear, hazy = (self.sizes(counts, noise).raised(6.0, 0.05) for noise in (190.0, 210.0))
+        clear, hazy = (self.sizes(counts, noise).raised(6.0, 0.05, True) for noise in (190.0, 210.0))
         assert clear == 16.0
         assert hazy == 8.0
 

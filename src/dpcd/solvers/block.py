@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpcd.privacy import Curator
+from dpcd.solvers.along import Along
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.easing import Easing
 from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
@@ -18,10 +19,16 @@ from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
 from dpcd.solvers.unseen import Unseen
 
-# Noise grows with the number of steps and bias falls with it: best near nμ/(3p) steps of full length. Below .3 of one
+# Noise grows with the number of steps and bias falls with it: best near nμ/(2.5p) steps of full length. Below .3 of one
 # step nothing is left of them but noise, nor is with a budget of so few records, however few columns there are.
-_HORIZON, _LOST, _TOO_FEW_RECORDS = 3.0, 0.3, 8.0
+_HORIZON, _LOST, _TOO_FEW_RECORDS = 2.5, 0.3, 8.0
 _FEWEST_STEPS, _LONGEST_STEP = 4, 1.5
+# Where more full steps than this suit the budget, and for labels, such a part of the limit of steps is enough: longer
+# ones do as well there.
+_FEW_FULL_STEPS, _ENOUGH = 8.0, 0.5
+# How much more of the budget each gradient gets than the one before it; and where there are more full steps than this,
+# so that early ones are forgotten.
+_GROWTH, _MANY_FULL_STEPS, _GROWTH_IF_FORGOTTEN = 1.01, 25.0, 1.02
 # Eigenvalues of noisy moments below so many times their noise are not believed, but for those above 1, the mean.
 _BELIEVED = 2.0
 # A steepest direction up to so many times as steep as the flattest ones is not told from noise. Where it would not even
@@ -44,9 +51,8 @@ _USUAL, _COUNTS, _WEAK, _STRONG, _ROOM = 0.95, 0.5, 0.5, 2.0, 1.5
 _SHORTEST = 0.25
 # A move is stretched only if it is longer than noise by so many deviations.
 _SURE = 2.0
-# Where full steps are as few as this, so much of the budget tells what the move does to predictions. It is in steep
-# directions where that is so many times what it would be elsewhere.
-_FEW_FULL_STEPS, _LENGTH_SHARE, _STEEP = 6.0, 0.02, 1.2
+# A move is in steep directions where it does so many times as much to predictions as it would elsewhere.
+_STEEP = 1.2
 
 
 def full_steps(records: float, size: int) -> float:
@@ -68,9 +74,10 @@ class DPBlockCD(WholeRecordSolver):
     n_steps
         Gradients to release. None: from n, p and the budget (0 where they would be nothing but noise).
     most_steps
-        Limit for ``n_steps=None``.
+        Limit for ``n_steps=None``; half of it for labels, and where the budget is worth more than eight full steps.
     growth
-        Each gradient gets so many times the budget of the one before it.
+        Each gradient gets so many times the budget of the one before it. None: 1.01, or 1.02 where the budget is worth
+        more than 25 full steps.
     moments
         Share of the budget for the second moments. They are not released where that is too little to tell steep
         directions from noise and steps are so short that they are safe whatever the moments are.
@@ -81,17 +88,17 @@ class DPBlockCD(WholeRecordSolver):
     """
 
     n_steps: int | None = None
-    most_steps: int = 40
-    growth: float = 1.02
+    most_steps: int = 80
+    growth: float | None = None
     moments: float = 0.05
 
     def __post_init__(self) -> None:
         for name in ("n_steps", "most_steps"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, checked_count(name, getattr(self, name)))
-        if not 1.0 <= self.growth <= 1.2:
-            raise ValueError(f"growth must be between 1 and 1.2, got {self.growth!r}")
-        check_growth(self.n_steps or self.most_steps, self.growth)
+        if self.growth is not None and not 1.0 <= self.growth <= 1.2:
+            raise ValueError(f"growth must be between 1 and 1.2, or None, got {self.growth!r}")
+        check_growth(self.n_steps or self.most_steps, self.growth or _GROWTH_IF_FORGOTTEN)
         check_share("moments", self.moments)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
@@ -110,12 +117,13 @@ class DPBlockCD(WholeRecordSolver):
         pace = self._pace(unseen.moments, wanted, start.flatness, scaled.even_handed)
         whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric
         easing = Easing(scaled, pace.n_steps)
-        length_share = _LENGTH_SHARE if pace.few else 0.0
-        taken = moments_share + start.share + length_share + unseen.share + easing.share
+        along = Along(scaled, wanted)
+        taken = moments_share + start.share + along.share + unseen.share + easing.share
         clips = Clips.of(easing.at(0), pace.n_steps, taken, easing.ends, USED)
         if not clips.begin(whitening, start.point):
             return scaled.standing(start.point)
-        shares: Floats = np.float64(self.growth) ** np.arange(pace.n_steps)
+        growth = self.growth or (_GROWTH_IF_FORGOTTEN if wanted > _MANY_FULL_STEPS else _GROWTH)
+        shares: Floats = np.float64(growth) ** np.arange(pace.n_steps)
         shares *= (1.0 - taken - clips.total) / shares.sum()
         point, path, gradients, noises = start.point, [start.point], [], []
         lengths: list[float] = []
@@ -134,9 +142,14 @@ class DPBlockCD(WholeRecordSolver):
             path.append(point)
         last = pace.n_averaged
         move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
-        squared_length = scaled.squared_length(move, length_share) if length_share else 0.0
+        squared_length, length = along.squared_length(move), float(move @ pace.metric @ move)
         noise_of_steps = np.array(lengths) * noises / problem.loss.curvature
         move *= pace.believed(move, np.array(lengths), noise_of_steps, squared_length)
+        if squared_length > 0.0:
+            # Sizes of gradients are those of slopes times those of rows, whose columns have second moment 1.
+            slope = math.sqrt(clips.squared_size / float(np.sum(whitening**2)))
+            squared_length *= float(move @ pace.metric @ move) / length
+            move *= along.factor(start.point, move, squared_length, slope)
         path.append(scaled.admitted(start.point + move))
         points = np.array([scaled.weights(u) for u in path[1:]])
         return Solution(points[-1], pace.n_steps, points, unseen.notes)
@@ -146,16 +159,20 @@ class DPBlockCD(WholeRecordSolver):
         size, reach = scaled.size, math.sqrt(2.0 * scaled.size)
         hidden = _STANDS_OUT * _flattest(scaled.noise_of_moments(self.moments) * reach) > 1.0 + _CORRELATED * (size - 1)
         # No direction is steeper than p.
-        safe = wanted * _flattest(size) <= _LONGEST_STEP * (self.n_steps or self.most_steps)
+        safe = wanted * _flattest(size) <= _LONGEST_STEP * self._limit(wanted, scaled.even_handed)
         if hidden and safe:
             return Moments.unknown(size, scaled.radius, size / reach), 0.0
         return scaled.moments(self.moments, rounds=1), self.moments
+
+    def _limit(self, wanted: float, adapts: bool) -> float:
+        """How many steps there may be, for so many of full length."""
+        return self.n_steps or self.most_steps * (_ENOUGH if adapts or wanted > _FEW_FULL_STEPS else 1.0)
 
     def _pace(self, moments: Moments, wanted: float, flatness: float, adapts: bool) -> _Pace:
         """Steps for noisy moments that together do about as much as so many of full length."""
         metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * len(moments.matrix)))
         steps = wanted * flattest * (_ROOM if adapts else 1.0)
-        n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self.most_steps))
+        n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self._limit(wanted, adapts)))
         return _Pace(metric, flattest, wanted, n_steps, flatness, adapts)
 
 
@@ -228,11 +245,6 @@ class _Pace(NamedTuple):
         # Believed as far as noise leaves no more doubt than there was about what is usual.
         signal = usual + (seen - usual) * usual**2 / (usual**2 + doubt)
         return float(min(max((signal / usual) ** (_COUNTS / 2.0), _WEAK), _STRONG))
-
-    @property
-    def few(self) -> bool:
-        """Whether being underway at the end counts."""
-        return self.wanted <= _FEW_FULL_STEPS
 
     @property
     def n_averaged(self) -> int:

@@ -52,6 +52,8 @@ class Clips:
     used
         Part of the gradients' budget that the answer is made of. The less it is, the more noise is in the answer, and
         the smaller the clips that suit it.
+    divided
+        Whether gradients are divided by what a clip leaves of them on average.
     """
 
     scaled: Scaled
@@ -60,11 +62,20 @@ class Clips:
     later: tuple[int, ...]
     spare: float = 0.0
     used: float = 1.0
+    divided: bool = True
     clip: Clip | None = None
     squared_size: float = 0.0
 
     @classmethod
-    def of(cls, scaled: Scaled, n_steps: int, taken: float, also: tuple[int, ...] = (), used: float = 1.0) -> Clips:
+    def of(
+        cls,
+        scaled: Scaled,
+        n_steps: int,
+        taken: float,
+        also: tuple[int, ...] = (),
+        used: float = 1.0,
+        divided: bool = True,
+    ) -> Clips:
         """For so many steps, with a share of the budget taken by other things than sizes and steps.
 
         Sizes are seen at the first step, and if that is worth it at some later ones. `also` are steps at which the
@@ -76,7 +87,7 @@ class Clips:
         worth_it = scaled.records * math.sqrt(share) >= least
         later = tuple(t for t in sorted({*_SEEN_AGAIN, *also}) if t < n_steps) if worth_it else ()
         spare = _FOR_LOOKS * (1.0 - taken - first - share * len(later))
-        return cls(scaled, first, share, later, spare, used)
+        return cls(scaled, first, share, later, spare, used, divided)
 
     @property
     def total(self) -> float:
@@ -121,7 +132,7 @@ class Clips:
         if scaled.even_handed:
             norm = sizes.lowered(norm, noise / _EVEN_HANDED_BIAS)
         else:
-            norm = sizes.raised(norm, noise)
+            norm = sizes.raised(norm, noise, self.divided)
         self.clip = Clip(norm, sizes.kept(norm))
 
 

@@ -26,8 +26,6 @@ _NOISELESS_RADIUS = 1000.0
 # Where the noise multiplier exceeds 1/30 of the records, buckets of sizes are whole octaves. A bound of the slopes for
 # labels leaves twelve of a hundred octaves, among which three show with fewer deviations of noise.
 _COARSE, _BOUNDED_OCTAVES, _LONGEST_ROW, _VISIBLE_IF_BOUNDED = 30.0, 12, 8.0, 3.0
-# What a move adds to predictions is looked for from so many octaves below what it would be if no direction were steep.
-_FLAT_OCTAVES = 3
 # A histogram, or a mean label, gets what makes its noise 1/20 of the records, within these shares of the budget. An
 # even-handed clip does not depend on how long the tail of the sizes is, and there is one to fall back on.
 _RESOLUTION, _COUNTING_SHARES, _EVEN_HANDED_SHARES = 20.0, (0.01, 0.25), (0.004, 0.15)
@@ -251,20 +249,6 @@ class Scaled:
             mechanism = replace(mechanism, smallest=largest - _BOUNDED_OCTAVES, largest=largest)
             visible = _VISIBLE_IF_BOUNDED
         return Sizes.of(self.curator, mechanism, visible)
-
-    def squared_length(self, move: Floats, share: float) -> float:
-        """Mean square of what a move adds to predictions, of what of it can be seen."""
-        length = float(np.linalg.norm(move))
-        if not 1e-100 < length < 1e100:
-            return 0.0
-        # From what it is in a direction that is flat to the steepest that there can be.
-        smallest = math.floor(math.log2(length)) - _FLAT_OCTAVES
-        largest = smallest + _FLAT_OCTAVES + math.ceil(math.log2(math.sqrt(self.size))) + 2
-        along = self.view(move[None, :], move)
-        mechanism = GradientSizes(
-            along, self.multiplier(share), per_octave=1, smallest=smallest, largest=largest, of="rows"
-        )
-        return Sizes.of(self.curator, mechanism).mean_square
 
 
 class Clip(NamedTuple):

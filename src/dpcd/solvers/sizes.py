@@ -25,6 +25,9 @@ _HAZY, _LOG_SPREAD, _STEP, _BESIDE = 0.02, 0.65, 0.05, 3.0
 # A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. Those of hazy ones that
 # do hold less than they seem to, so that the noise of a larger clip counts for so many times as much beside them.
 _RAISED_OCTAVES, _STANDS_OUT, _BY_CHANCE = 4, 3.5, 2.0
+# What a clip cuts off of normal residuals only makes all of them count for less, but residuals whose sizes look normal
+# may be skewed: this part of them is no reason to raise a clip.
+_CANCELS_OUT = 0.6
 # It is lowered by at most one and a half, in such parts of an octave, with so many sizes for those in a bucket.
 _LOWERED_OCTAVES, _FINE, _SPREAD = 1.5, 0.125, 8
 # A mean square is that of buckets that exceed so many, and a tail that of those that exceed the second.
@@ -103,15 +106,29 @@ class Sizes:
 
         Sizes are those of normal numbers where residuals are, and lognormal where targets are all of the same sign.
         """
+        expected = np.concatenate([self._expected(first, normal) for normal in (True, False)])
+        # How many records there are is left open: some have no gradient at all.
+        fit = np.maximum(0.0, expected @ self.counts) / (self.noise * np.linalg.norm(expected, axis=1))
+        return np.asarray(np.exp((fit**2 - np.max(fit) ** 2) / 2.0) @ expected)
+
+    def _expected(self, first: int, normal: bool) -> Floats:
+        """Parts of normal or lognormal sizes in each bucket, a row for every unit that they may have."""
         start = math.log2(self.edges[first])
         octaves = np.arange(start - _BESIDE, start + WINDOW_OCTAVES + _BESIDE, _STEP)
         ends = np.concatenate([[self.edges[0] * 2.0 ** (-1.0 / self.per_octave)], self.edges])
         multiples = ends / 2.0 ** octaves[:, None]
-        shapes = erf(multiples / math.sqrt(2.0)), ndtr(np.log(multiples) / _LOG_SPREAD)
-        expected = np.diff(np.concatenate(shapes), axis=1)
-        # How many records there are is left open: some have no gradient at all.
-        fit = np.maximum(0.0, expected @ self.counts) / (self.noise * np.linalg.norm(expected, axis=1))
-        return np.asarray(np.exp((fit**2 - np.max(fit) ** 2) / 2.0) @ expected)
+        return np.diff(erf(multiples / math.sqrt(2.0)) if normal else ndtr(np.log(multiples) / _LOG_SPREAD), axis=1)
+
+    @cached_property
+    def _normal(self) -> Floats:
+        """The histogram of normal sizes that comes nearest; nothing where only noise can be seen."""
+        if self._first is None:
+            return np.zeros_like(self.counts)
+        expected = self._expected(self._first, normal=True)
+        lengths = np.linalg.norm(expected, axis=1)
+        fit = expected @ self.counts / lengths
+        best = int(np.argmax(fit))
+        return np.asarray(expected[best] * (max(0.0, float(fit[best])) / lengths[best]))
 
     @property
     def level(self) -> tuple[float, float] | None:
@@ -124,9 +141,10 @@ class Sizes:
             mean = float(parts @ np.minimum(middles, 4.0 * mean))
         return mean, float(parts @ np.minimum(middles, 4.0 * mean) ** 2)
 
-    def _outstanding(self, deviations: float) -> Floats:
-        """Counts that exceed so many deviations of noise: a few far too large sizes would be noise."""
-        return np.where(self.counts > deviations * self.noise, self.counts, 0.0)
+    def _outstanding(self, deviations: float, expected: Floats | float = 0.0) -> Floats:
+        """What of counts exceeds what is expected, by so many deviations: a few far too large sizes would be noise."""
+        more = self.counts - expected
+        return np.where(more > deviations * self.noise, more, 0.0)
 
     @property
     def mean_square(self) -> float:
@@ -150,14 +168,18 @@ class Sizes:
         parts, middles = self._near
         return float(parts @ np.minimum(1.0, clip / middles))
 
-    def raised(self, clip: float, noise: float) -> float:
-        """A clip, raised to the end of a bucket where that is worth it: a clip of 1 would have this noise."""
+    def raised(self, clip: float, noise: float, normal_cancel_out: bool) -> float:
+        """A clip, raised to the end of a bucket where that is worth it: a clip of 1 would have this noise.
+
+        Where gradients are divided by what a clip leaves of them, what it cuts off of normal residuals cancels out.
+        """
         if self._hazy:
             noise *= _BY_CHANCE
         start = int(np.searchsorted(self.edges, clip))
         end = start + _RAISED_OCTAVES * self.per_octave
         choices = np.concatenate([[clip], self.edges[start:end]])
-        beyond = self._outstanding(_STANDS_OUT)[start:end]
+        expected = _CANCELS_OUT * self._normal if normal_cancel_out else 0.0
+        beyond = self._outstanding(_STANDS_OUT, expected)[start:end]
         cut = np.maximum(self._middles[start:end] - choices[:, None], 0.0) @ beyond / self.n_records
         return float(choices[np.argmin((noise * choices) ** 2 + cut**2)])
 

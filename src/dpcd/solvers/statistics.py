@@ -111,7 +111,7 @@ def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
         return scaled.without_noise()
     if scaled.records * math.sqrt(1.0 - share) <= _RECORDS_PER_COLUMN * scaled.size:
         return scaled.zero_model()
-    clips = Clips.of(scaled, n_rounds, share)
+    clips = Clips.of(scaled, n_rounds, share, divided=False)
     upright, point = np.eye(scaled.size), np.zeros(scaled.size)
     if not clips.begin(upright, point):
         return scaled.zero_model()

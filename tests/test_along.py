@@ -1,6 +1,7 @@
 """What moves do to predictions, and how far they should go."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -85,6 +86,24 @@ class TestFactor:
         assert with_penalty == pytest.approx(1.0, abs=0.05)
         assert without > 1.3, "the penalty had shortened it"
 
+    @pytest.mark.parametrize("penalty", [L2(1.5), L1(0.7)], ids=["l2", "l1"])
+    def test_what_a_clip_leaves_of_a_slope_balances_the_penalty(self, penalty, rng):
+        X, y = table(Squared(), rng)
+        best, _ = optimum(X, y, Squared(), penalty)
+        factors = [factor(scaled(X, y, Squared(), 0.3, False, seed, penalty), X, y, best) for seed in range(40)]
+        assert np.mean(factors) == pytest.approx(1.0, abs=0.1)
+
+    def test_a_penalty_that_is_endless_at_zero_does_not_send_a_move_there(self, rng):
+        class LogBarrier(NamedTuple):
+            alpha: float
+
+            def prox(self, v, step, j):
+                return 0.5 * (v + math.sqrt(v * v + 4.0 * step * self.alpha))
+
+        X, y = table(Squared(), rng)
+        move = np.full(10, 0.1)
+        assert factor(scaled(X, y, Squared(), ENDLESS, False, 0, LogBarrier(0.1)), X, y, move) > 0.5
+
     def test_the_scale_of_columns_does_not_matter(self, rng):
         X, y = table(Squared(), rng)
         factors = []
@@ -108,7 +127,17 @@ class TestFactor:
         best, _ = newton_optimum(X, y, Squared(), Zero())
         problem = scaled(X, y, Squared(), ENDLESS, intercept=False, penalty=Zero())
         assert factor(problem, X, y, -best) == 0.0
-        assert factor(problem, X, y, 0.05 * best) == 3.0
+        assert factor(problem, X, y, 0.05 * best) == pytest.approx(3.0)
+
+    def test_slopes_of_a_loss_that_was_eased_do_not_count(self, rng):
+        """A clip as large as they were would drown the slope in noise."""
+        X, y = table(Huber(1.0), rng)
+        move, length = np.full(10, 0.1), float(np.mean((X @ np.full(10, 0.1)) ** 2))
+        known, eased = (
+            Along(scaled(X, y, Huber(1.0), 1.0, intercept=False), 2.0).factor(np.zeros(10), move, length, slope)
+            for slope in (1.0, 3000.0)
+        )
+        assert known == eased != pytest.approx(1.0, abs=0.01)
 
 
 class TestBudget:

@@ -56,6 +56,15 @@ class TestBelief:
         believed = self.believed(pace, move, 0.05)
         assert believed[3] > 10.0 * np.delete(believed, 3).max()
 
+    def test_rows_are_as_long_as_their_columns_say(self, rng):
+        X = rng.normal(size=(50_000, 1)) + rng.normal(size=(50_000, 8))
+        X /= np.sqrt(np.mean(X**2, axis=0))
+        values, vectors = np.linalg.eigh(X.T @ X / len(X))
+        for flattest in (0.8, 2.0, 20.0):
+            metric = (vectors * np.maximum(values, flattest)) @ vectors.T
+            expected = np.mean(np.sum(X @ np.linalg.inv(metric) * X, axis=1))
+            assert _Pace(metric, flattest, 2.0, 10).squared_row == pytest.approx(expected, rel=0.02)
+
     def test_noise_of_longer_steps_counts_for_more_and_that_of_early_ones_for_less(self):
         kept = np.array([0.9, 0.5, 0.8, 0.7])
         # Noise of each step in the last two points: what the steps after it kept of it.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from dpcd.losses import Squared
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
@@ -34,6 +34,8 @@ _MEAN = math.sqrt(2.0 / math.pi)
 _LEAST_CURVATURE = 0.05
 # Numbers beyond this, or below its inverse, are left alone.
 _ABSURD = 1e100
+# How often the range in which the minimum is found is halved.
+_HALVINGS = 30
 # Step of a prox that tells the slope of a penalty, over the square of a weight in units of the loss.
 _SMALL_STEP = 1e-6
 
@@ -101,30 +103,37 @@ class Along:
             Root mean square of the slopes of the loss.
         """
         scaled, length = self.scaled, math.sqrt(squared_length)
+        loss, n_records = scaled.problem.loss, scaled.curator.n_records
+        # Where targets were far out at first, slopes were those of another loss.
+        slope = min(slope, loss.lipschitz)
         if not self._slope_is_told or not all(1.0 / _ABSURD < number < _ABSURD for number in (length, slope)):
             return 1.0
-        loss, n_records = scaled.problem.loss, scaled.curator.n_records
         # Rows in this view are what the move adds to predictions, in units of their root mean square.
         view = scaled.view(move[None, :] / length, start + move)
         clip = _MEAN * clip_multiple(scaled.records * math.sqrt(_SLOPE_SHARE), 1, scaled.even_handed)
+        kept = _kept(clip, scaled.even_handed)
         radius, weighted = max(_LONG_ROWS, _BEYOND_CLIP * clip), not isinstance(loss, Squared)
         moment = MomentMatrix(view, scaled.multiplier(_CURVATURE_SHARE), radius=radius, weighted=weighted)
         gradient = JointGradient(view, scaled.multiplier(_SLOPE_SHARE), clip=clip * slope)
         least = max(_LEAST_CURVATURE, 2.0 * moment.noise_level(n_records))
         steep = loss.curvature * squared_length * max(least, float(scaled.curator.release(moment)[0, 0]))
         rise = length * float(scaled.curator.release(gradient)[0])
-        # Doubt about the slope makes for a model that is steeper around the move as it is.
-        noise = length * gradient.noise_level(n_records) / steep
+        noise = length * gradient.noise_level(n_records) / steep if steep > 0.0 else math.inf
         if noise > _ABSURD:
             return 1.0
+        # Doubt about the slope makes for a model that is steeper around the move as it is.
         steeper = steep * (1.0 + (noise / self._doubt) ** 2)
 
-        def slope_at(factor: float) -> float:
-            return rise + steeper * (factor - 1.0) + self._slope_of_penalty(start, move, factor, steep)
+        # A clip leaves part of the slope, which makes for shorter steps than noise alone asks for; the penalty is to
+        # balance what it leaves.
+        def falls(factor: float) -> bool:
+            return rise + steeper * (factor - 1.0) + kept * self._slope_of_penalty(start, move, factor, steep) < 0.0
 
-        if slope_at(0.0) >= 0.0:
-            return 0.0
-        return float(brentq(slope_at, 0.0, _LONGEST)) if slope_at(_LONGEST) > 0.0 else _LONGEST
+        low, high = 0.0, _LONGEST
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if falls(middle) else (low, middle)
+        return low
 
     def _slope_of_penalty(self, start: Floats, move: Floats, factor: float, unit: float) -> float:
         """How fast the penalty rises along a move, from how far a small step of its prox goes; `unit` is the loss's."""
@@ -137,3 +146,15 @@ class Along:
             if 0.0 < step < math.inf:
                 total += float(along[j]) * (weight - scaled.problem.penalty.prox(weight, step, j)) / step
         return total
+
+
+def _kept(clip: float, even_handed: bool) -> float:
+    """What a clip leaves of a slope along one direction, if rows and residuals are normal; in units of their sizes.
+
+    Where a clip looks at residuals, those beyond it do not change with the model any more. An even-handed one only
+    makes records count for less, whose slopes are about equally large.
+    """
+    rows = np.arange(0.005, 8.0, 0.01)
+    parts = np.exp(-(rows**2) / 2.0)
+    counted = np.minimum(1.0, clip / rows) if even_handed else 2.0 * ndtr(clip / rows) - 1.0
+    return float(np.sum(parts * rows**2 * counted) / np.sum(parts * rows**2))

@@ -142,13 +142,13 @@ class DPBlockCD(WholeRecordSolver):
             path.append(point)
         last = pace.n_averaged
         move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
-        squared_length, length = along.squared_length(move), float(move @ pace.metric @ move)
+        squared_length, in_metric = along.squared_length(move), float(move @ pace.metric @ move)
         noise_of_steps = np.array(lengths) * noises / problem.loss.curvature
         move *= pace.believed(move, np.array(lengths), noise_of_steps, squared_length)
         if squared_length > 0.0:
-            # Sizes of gradients are those of slopes times those of rows, whose columns have second moment 1.
-            slope = math.sqrt(clips.squared_size / float(np.sum(whitening**2)))
-            squared_length *= float(move @ pace.metric @ move) / length
+            # Sizes of gradients are those of slopes times those of rows in the metric.
+            slope = math.sqrt(clips.squared_size / pace.squared_row)
+            squared_length *= float(move @ pace.metric @ move) / in_metric
             move *= along.factor(start.point, move, squared_length, slope)
         path.append(scaled.admitted(start.point + move))
         points = np.array([scaled.weights(u) for u in path[1:]])
@@ -245,6 +245,15 @@ class _Pace(NamedTuple):
         # Believed as far as noise leaves no more doubt than there was about what is usual.
         signal = usual + (seen - usual) * usual**2 / (usual**2 + doubt)
         return float(min(max((signal / usual) ** (_COUNTS / 2.0), _WEAK), _STRONG))
+
+    @property
+    def squared_row(self) -> float:
+        """Mean square of rows in the metric, whose columns have second moment 1."""
+        values = np.linalg.eigvalsh(self.metric)
+        steep = values > (1.0 + 1e-9) * values[0]
+        # What steep directions leave is spread over the others.
+        left = max(0.0, len(values) - float(values[steep].sum()))
+        return float(np.sum(steep)) + left / float(values[0])
 
     @property
     def n_averaged(self) -> int:

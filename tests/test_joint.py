@@ -135,6 +135,7 @@ tables = arrays(np.float64, (4, 4), elements=any_floats)
 transforms = st.one_of(
     arrays(np.float64, (3, 3), elements=any_floats),
     arrays(np.float64, (2, 3), elements=st.floats(-2, 2)),
+    arrays(np.float64, (1, 3), elements=st.floats(-2, 2)),
     arrays(np.float64, 3, elements=any_floats),
     st.sampled_from([np.eye(3), np.ones(3), np.array([[1.0, 1.0, 1.0], [1.0, 1.0 + 1e-15, 1.0], [1e12, 1.0, 1e-12]])]),
 )

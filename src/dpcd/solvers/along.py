@@ -143,7 +143,7 @@ class Along:
         for j in scaled.active[scaled.active < scaled.problem.n_penalized].tolist():
             weight = float(weights[j])
             step = _SMALL_STEP * weight * weight / unit
-            if 0.0 < step < math.inf:
+            if 0.0 < step < _ABSURD:
                 total += float(along[j]) * (weight - scaled.problem.penalty.prox(weight, step, j)) / step
         return total
 

@@ -26,7 +26,7 @@ from dpcd.solvers.auto import Choice, choose
 from dpcd.solvers.block import USED, DPBlockCD, full_steps
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
-from dpcd.solvers.scales import Visibility, magnitudes_share, means_share, moments_share
+from dpcd.solvers.scales import hides_columns, noise_in_counts, usual_shares
 
 #: Forecasts are made to be right within this factor, and are so in about four of five cases.
 FACTOR = 3.0
@@ -35,8 +35,9 @@ RESOLUTION = 0.01
 
 # Below which part lost a fit is called good, usable, or at least better than the model without features.
 _GOOD, _USABLE, _HOPELESS = 0.05, 0.5, 0.9
-# Part of a numeric column that lies within the four octaves where most of it is.
-_WITHIN_OCTAVES = 0.85
+# Root of the sum of squares of the parts of a numeric column in each cell of a histogram, and how many deviations of
+# noise above nothing it takes for a column to be seen.
+_HEIGHT, _STANDS_OUT = 0.45, 3.5
 # What a table of flags is taken to be: half flags that are 1 for so many of the records, half numbers.
 _PART_OF_FLAGS, _PREVALENCES = 0.5, np.geomspace(0.01, 0.3, 25)
 _KINDS = (None, "regular", "long-tailed", "flags")
@@ -130,24 +131,12 @@ class Plan:
         return math.sqrt(self._room)
 
     @property
-    def _learnt(self) -> int:
-        """Columns whose range has to be learnt, the target included."""
-        if self.bounds_declared or self.smoothness_declared:
-            return 0
-        return self.p + (self.fit_intercept and not self._classifies)
-
-    @property
     def shares(self) -> dict[str, float]:
         """Parts of μ² by what they are spent on, named as in a privacy statement; the last is the solver's."""
-        learnt, shares = self._learnt, {}
-        if learnt:
-            magnitudes = magnitudes_share(self.n, learnt, self._room)
-            # With an intercept, once more around the means.
-            shares["histograms of magnitudes"] = magnitudes * (1 + self.fit_intercept)
-            if self.fit_intercept:
-                shares["means"] = means_share(self.n, learnt, self._room)
+        shares = {}
         if not self.smoothness_declared:
-            shares["second moments"] = moments_share(self.n, self.p, self._room)
+            looks_at_target = self.fit_intercept and not self._classifies
+            shares = usual_shares(self.n, self.p, looks_at_target, self.fit_intercept, self._room)
         return {**shares, "solver": 1.0 - sum(shares.values())}
 
     @property
@@ -198,24 +187,29 @@ class Plan:
         return 2.0 * multiple * math.sqrt(self.columns) / self.records
 
     @cached_property
-    def _visibility(self) -> Visibility | None:
-        return Visibility.of(self.n, self._learnt, self._room) if self._learnt else None
+    def _noise_in_counts(self) -> float:
+        """Of a look at the columns, as a part of the records; 0 where none is needed to know that they are there."""
+        if self.bounds_declared or self.smoothness_declared:
+            return 0.0
+        return noise_in_counts(self.n, self.p, self._room)
 
     @property
     def rarest_flag(self) -> float:
         """Part of the records for which a 0/1 column must be 1 to be seen; rarer ones get the coefficient 0."""
-        return 0.0 if self._visibility is None else min(1.0, self._visibility.flag)
+        return min(1.0, _STANDS_OUT * self._noise_in_counts)
 
     @property
     def seen(self) -> float:
         """Probability with which a column is seen."""
-        if self._visibility is None or self._visibility.noise == 0.0:
+        noise = self._noise_in_counts
+        if noise == 0.0:
             return 1.0
-        sight = self._visibility
-        numeric = float(ndtr((_WITHIN_OCTAVES - sight.column) / (math.sqrt(4.0) * sight.noise)))
+        if hides_columns(self.n, self.p, self._room):
+            return 0.0
+        numeric = float(ndtr(_HEIGHT / noise - _STANDS_OUT))
         if self.kind != "flags":
             return numeric
-        flags = np.minimum(numeric, ndtr((_PREVALENCES - sight.flag) / sight.noise))
+        flags = np.minimum(numeric, ndtr(_PREVALENCES / noise - _STANDS_OUT))
         return _PART_OF_FLAGS * float(np.mean(flags)) + (1.0 - _PART_OF_FLAGS) * numeric
 
     @property

@@ -14,7 +14,7 @@ from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, rand
 from dpcd.privacy.mechanisms import ClippedMeans, SecondMoments
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.problem import Floats
-from dpcd.solvers.scales import Range, close_in, learn_magnitudes, shift_features
+from dpcd.solvers.scales import Limits, Range, locate
 from dpcd.validation import (
     BUDGET_DOC,
     SPENDING_DOC,
@@ -26,11 +26,9 @@ from dpcd.validation import (
     validated_table,
 )
 
-# For each round of histograms. Models save here, as rare values are of little use to them. A scaler makes constant what
-# it does not see, rare flags among them.
-_SHARE_OF_HISTOGRAMS = 0.12
-# Expected number of columns whose range is noise. To a model that is a useless column, here it is a wrong answer.
-_FALSE_RANGES = 0.01
+# Models save on looks, as rare values are of little use to them. A scaler makes constant what it does not see, rare
+# flags among them. Its means come later.
+_LOOKS = Limits(look=0.12, looks=0.3, means=0.0, tails=0.12)
 # Of what is left for the moments. Noise in a mean is about twice as large as in a scale for the same budget.
 _SHARE_OF_MEANS = 2.0 / 3.0
 # Of a squared range: noise in a variance up to this is a small part of the variance of any bell-shaped column.
@@ -118,7 +116,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         with opened_account(self.ledger, self.dataset) as account:
             # From here on only the curator holds the data.
             curator = Curator(Columns.copy_of(X, np.zeros(n_records)), budget, noise, account)
-            ranges = _learnt_range(curator) if bounds is None else _declared_range(curator, bounds)
+            ranges = _learnt_range(curator, bounds)
             # Declared bounds may be as large as doubles are.
             with np.errstate(over="ignore"):
                 moments = _learn_moments(curator, ranges, self.with_std)
@@ -126,7 +124,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.var_ = moments.variance if self.with_std else None
         self.scale_ = moments.scale if self.with_std else None
         self.feature_ranges_ = np.column_stack([ranges.lower, ranges.upper])
-        self.unseen_features_ = np.flatnonzero(ranges.magnitude == 0.0)
+        self.unseen_features_ = np.flatnonzero(ranges.spread == 0.0)
         charged = () if account is None else (f"charged to dataset {account.dataset!r} of a ledger",)
         declared = () if bounds is None else ("bounds of the features, declared",)
         self.privacy_ = PrivacyStatement(
@@ -195,28 +193,18 @@ class _Moments(NamedTuple):
     scale: Floats
 
 
-def _declared_range(curator: Curator, bounds: tuple[Floats, Floats]) -> Range:
-    """Clip the columns to declared bounds, and center them in the middle."""
-    ranges = Range.declared(bounds, centered=True)
+def _learnt_range(curator: Curator, bounds: tuple[Floats, Floats] | None) -> Range:
+    """Learn where columns lie and how far they spread within their bounds, and center them."""
+    n_features = curator.n_columns
+    outer = (np.full(n_features, -math.inf), np.full(n_features, math.inf)) if bounds is None else bounds
+    ranges = locate(curator, np.arange(n_features), outer, True, curator.gaussian_room, _LOOKS)
     curator.clip_features(ranges.lower, ranges.upper, ranges.center)
     return ranges
 
 
-def _learnt_range(curator: Curator) -> Range:
-    """Learn where columns lie and how far they spread, and center them."""
-    n_features, room = curator.n_columns, curator.gaussian_room
-
-    def magnitudes(columns: Any, target: bool, around: Floats | None) -> Floats:
-        return learn_magnitudes(curator, columns, target, room, around, _SHARE_OF_HISTOGRAMS, _FALSE_RANGES)
-
-    magnitude, center = close_in(curator, magnitudes(n_features, False, None), False, room, magnitudes)
-    # Twice what histograms show. Noise in the means grows with the range, so models may be more generous than this.
-    return Range(center - 2.0 * magnitude, center + 2.0 * magnitude, center, magnitude)
-
-
 def _learn_moments(curator: Curator, ranges: Range, with_std: bool) -> _Moments:
     """Spend what is left on means and variances of centered columns."""
-    n_records, seen = curator.n_records, np.flatnonzero(ranges.magnitude > 0.0)
+    n_records, seen = curator.n_records, ranges.seen
     moments = _Moments(ranges.center.copy(), np.zeros(curator.n_columns), np.ones(curator.n_columns))
     if not len(seen):
         return moments
@@ -228,10 +216,9 @@ def _learn_moments(curator: Curator, ranges: Range, with_std: bool) -> _Moments:
     mean = moments.mean[seen] = np.clip(center + offset, lower, upper)
     if not with_std:
         return moments
-    # Around the mean no noise in it is multiplied by its distance from the centre.
-    shift_features(curator, moments.mean - ranges.center)
     bound = np.minimum(np.maximum(upper - mean, mean - lower), _LARGEST)
-    squares = SecondMoments(seen, bound, None, 1.0 / math.sqrt(curator.gaussian_room))
+    # Around the mean no noise in it is multiplied by its distance from the center.
+    squares = SecondMoments(seen, bound, None, 1.0 / math.sqrt(curator.gaussian_room), center=mean - center)
     noise = squares.noise_level(n_records)
     if noise > _SMALL_NOISE:
         # A quarter of the noise, for a little less of the tails.

@@ -15,7 +15,6 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from dpcd.privacy import Account, Ledger
-from dpcd.solvers import GaussianSmoothness
 
 BUDGET_DOC = """    epsilon : float, default=1.0
         The privacy budget: smaller is more private. `math.inf` switches privacy off.
@@ -164,9 +163,9 @@ def checked_target_bounds(bounds: Any) -> tuple[float, float] | None:
 
 
 def checked_smoothness(smoothness: Any, n_features: int) -> Any:
-    """M_j as an array, or the object that learns them."""
+    """M_j as an array, the object that learns them, or None."""
     if smoothness is None:
-        return GaussianSmoothness()
+        return None
     if hasattr(smoothness, "second_moments"):
         return smoothness
     try:

@@ -14,9 +14,11 @@ from numba.extending import register_jitable
 
 from dpcd.compilation import ROUNDER, ROUNDER_BITS, derivative, encode, prox
 
-#: Buckets of `dyadic_counts`: magnitudes 2⁻⁶⁰ … 2⁶⁰, everything beyond in the outermost.
+#: Buckets of `dyadic_counts` for each sign: magnitudes 2⁻⁶⁰ … 2⁶⁰, everything beyond in the outermost.
 LARGEST_EXPONENT = 60
 BUCKETS = 2 * LARGEST_EXPONENT + 1
+#: Cells of a histogram: the buckets of negative and of positive numbers, and one for zero and NaN.
+CELLS = 2 * BUCKETS + 1
 
 
 class Lattice(NamedTuple):
@@ -302,34 +304,40 @@ def has_double(members, starts, large):  # type: ignore[no-untyped-def]
     return double
 
 
-def square_sum(column, scale, lattice):  # type: ignore[no-untyped-def]
-    """Sum over the column of (x·scale)² as an integer in [0, bound] for each record."""
+def square_sum(column, center, scale, lattice):  # type: ignore[no-untyped-def]
+    """Sum over the column of ((x − center)·scale)² as an integer in [0, bound] for each record."""
     total = encode(lattice, 0.0, 1.0)
     for i in range(column.shape[0]):
-        t = column[i] * scale
+        t = (column[i] - center) * scale
         # A square is never negative, so the lattice's lower bound is out of reach; NaN falls on the upper one.
         total += encode(lattice, t * t, lattice.bound)
     return total
 
 
-def clipped_sum(column, scale, lattice):  # type: ignore[no-untyped-def]
-    """Sum over the column of x·scale as an integer in [−bound, bound] for each record."""
+def clipped_sum(column, center, scale, lattice):  # type: ignore[no-untyped-def]
+    """Sum over the column of (x − center)·scale as an integer in [−bound, bound] for each record."""
     total = encode(lattice, 0.0, 1.0)
     for i in range(column.shape[0]):
-        total += encode(lattice, column[i] * scale, lattice.bound)
+        total += encode(lattice, (column[i] - center) * scale, lattice.bound)
     return total
 
 
 def dyadic_counts(column, center):  # type: ignore[no-untyped-def]
-    """How many records have ⌊log₂|x − center|⌋ = −60 … 60 (clamped to these). Zero and NaN are in no bucket."""
-    counts = np.zeros(BUCKETS, dtype=np.int64)
+    """How many records have each sign and ⌊log₂|x − center|⌋ = −60 … 60 (clamped to these).
+
+    From the largest negative ones to the largest positive ones; zero and NaN are in the middle. Every record is in
+    exactly one cell.
+    """
+    counts = np.zeros(CELLS, dtype=np.int64)
     for i in range(column.shape[0]):
-        magnitude = abs(column[i] - center)
-        if magnitude > 0.0:
+        value = column[i] - center
+        place = np.int64(0)
+        if abs(value) > 0.0:
             # The exponent bits of a double; denormals read −1023 and infinity 1024, both clamped.
-            exponent = (np.float64(magnitude).view(np.int64) >> np.int64(52)) - np.int64(1023)
+            exponent = (np.float64(abs(value)).view(np.int64) >> np.int64(52)) - np.int64(1023)
             bucket = min(max(exponent, np.int64(-LARGEST_EXPONENT)), np.int64(LARGEST_EXPONENT))
-            counts[bucket + LARGEST_EXPONENT] += 1
+            place = bucket + np.int64(LARGEST_EXPONENT + 1)
+        counts[BUCKETS + (place if value > 0.0 else -place)] += 1
     return counts
 
 

@@ -10,7 +10,7 @@ noise is a discrete Gaussian integer (or Laplace) of scale noise multiplier × s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import kernels
 from dpcd.privacy.accounting import SMALLEST_SCALE, PrivacyCost
-from dpcd.privacy.kernels import BUCKETS, Lattice, Unclipped
+from dpcd.privacy.kernels import CELLS, Lattice, Unclipped
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.statement import REPLACE_ONE
 
@@ -280,17 +280,27 @@ class CoordinateUpdates:
         return draws
 
 
+def _frozen_center(center: Floats | None, size: int, what: str) -> Floats:
+    """A finite number to subtract from each column; None is zero."""
+    array = frozen(np.zeros(size) if center is None else center, np.float64)
+    if array.shape != (size,) or not np.all(np.isfinite(array)):
+        raise ValueError(f"center needs one finite value for each of {size} {what}")
+    return array
+
+
 @dataclass(frozen=True, eq=False)
 class _WithinRanges:
     """Means over some columns and, if it has a range, the target (last), each divided by its range and clamped to ± 1.
 
-    Record i contributes to each of the `size` sums an integer in [−B, B], which depends on its own value in that
-    column alone; squares contribute one in [0, B].
+    `center` has an entry for each of them, which is subtracted first; None is zero everywhere. Record i contributes to
+    each of the `size` sums an integer in [−B, B], which depends on its own value in that column alone; squares
+    contribute one in [0, B].
     """
 
     columns: NDArray[np.int64]
     ranges: Floats
     target_range: float | None
+    center: Floats | None = field(default=None, kw_only=True)
 
     relation = REPLACE_ONE
 
@@ -300,6 +310,7 @@ class _WithinRanges:
         every = [*self.ranges.tolist(), *([] if self.target_range is None else [self.target_range])]
         if len(self.columns) != len(self.ranges) or not every or not all(0.0 < b < math.inf for b in every):
             raise ValueError("each column needs a positive and finite range, and there must be one")
+        object.__setattr__(self, "center", _frozen_center(self.center, self.size, "means"))
 
     @property
     def size(self) -> int:
@@ -312,8 +323,8 @@ class _WithinRanges:
         ranges = self.ranges.tolist()
         if self.target_range is not None:
             columns, ranges = [*columns, data.target], [*ranges, self.target_range]
-        pairs = zip(columns, ranges, strict=True)
-        return np.array([kernel(column, 1.0 / bound, encoder) for column, bound in pairs], dtype=np.int64)
+        every = zip(columns, np.asarray(self.center).tolist(), ranges, strict=True)
+        return np.array([kernel(column, center, 1.0 / bound, encoder) for column, center, bound in every], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +365,7 @@ class _GaussianMeans(_WithinRanges):
 
 @dataclass(frozen=True, eq=False)
 class ClippedMeans(_GaussianMeans):
-    """mean of clamp(x_j/range_j, ± 1) of columns, and of the target if it has a range, as one Gaussian release.
+    """mean of clamp((x_j − center_j)/range_j, ± 1) of columns, and of the target if it has a range: one Gaussian release.
 
     Notes
     -----
@@ -371,7 +382,7 @@ class ClippedMeans(_GaussianMeans):
 
 @dataclass(frozen=True, eq=False)
 class SecondMoments(_GaussianMeans):
-    """mean min(|x_j|/range_j, 1)² of columns, and of the target if it has a range, as one Gaussian release.
+    """mean min(|x_j − center_j|/range_j, 1)² of columns, and of the target if it has a range, as one Gaussian release.
 
     Notes
     -----
@@ -441,7 +452,7 @@ class LaplaceSecondMoments(_WithinRanges):
 
 @dataclass(frozen=True, eq=False)
 class DyadicCounts:
-    """Histograms of ⌊log₂|x − center|⌋, k = −60 … 60, of some columns and perhaps of the target.
+    """Histograms of the sign and ⌊log₂|x − center|⌋ = −60 … 60 of some columns and perhaps of the target.
 
     `columns` are their indices; a number means the first so many.
 
@@ -449,10 +460,10 @@ class DyadicCounts:
 
     Notes
     -----
-    Privacy. A record falls into at most one bucket of each of the d histograms (zero and NaN into none). Replacing it
-    lowers at most one count of a histogram by 1 and raises at most one by 1: √(2d) in l2 norm over all of them. Counts
-    are multiplied by B, a power of two, only so that the noise is as fine as the accounting assumes; the discrete
-    Gaussian has scale z·B√(2d).
+    Privacy. A record falls into exactly one cell of each of the d histograms (zero and NaN into one of their own).
+    Replacing it lowers at most one count of a histogram by 1 and raises at most one by 1: √(2d) in l2 norm over all of
+    them, however many cells there are. Counts are multiplied by B, a power of two, only so that the noise is as fine as
+    the accounting assumes; the discrete Gaussian has scale z·B√(2d).
     """
 
     columns: NDArray[np.int64] | int
@@ -460,7 +471,7 @@ class DyadicCounts:
     noise_multiplier: float
     center: Floats | None = None
 
-    description = "histograms of magnitudes"
+    description = "histograms of values"
     relation = REPLACE_ONE
     count = 1
 
@@ -471,10 +482,7 @@ class DyadicCounts:
         check_multipliers(self.noise_multiplier)
         if self.size < 1:
             raise ValueError("there must be a column to count")
-        center = frozen(np.zeros(self.size) if self.center is None else self.center, np.float64)
-        object.__setattr__(self, "center", center)
-        if center.shape != (self.size,):
-            raise ValueError(f"center needs one value for each of {self.size} histograms")
+        object.__setattr__(self, "center", _frozen_center(self.center, self.size, "histograms"))
 
     @property
     def size(self) -> int:
@@ -489,7 +497,7 @@ class DyadicCounts:
     @property
     def cost(self) -> PrivacyCost:
         """One Gaussian release."""
-        return PrivacyCost.gaussian(self.noise_multiplier, draws=self.size * BUCKETS)
+        return PrivacyCost.gaussian(self.noise_multiplier, draws=self.size * CELLS)
 
     @property
     def noise_level(self) -> float:
@@ -497,9 +505,9 @@ class DyadicCounts:
         return self.noise_multiplier * math.sqrt(2.0 * self.size)
 
     def run(self, data: Columns, noise: NoiseSource) -> Floats:
-        """Noisy counts, one row for each column, the target's last."""
+        """Noisy counts, one row for each column, the target's last; cells as in `kernels.dyadic_counts`."""
         encoder = lattice(data.n_records, self.noise_level, self.noise_level)
-        draws = noise.gaussian(self.noise_level * encoder.bound, self.size * BUCKETS)
+        draws = noise.gaussian(self.noise_level * encoder.bound, self.size * CELLS)
         kernel = compiled(kernels.dyadic_counts)
         columns = [data.features[:, j] for j in np.asarray(self.columns).tolist()]
         columns += [data.target] * self.with_target

@@ -1,45 +1,61 @@
-"""Ranges, centres and smoothness constants, learnt privately where they are not declared.
+"""Where columns lie and how far they spread, learnt privately where nobody needs to declare it.
 
-First the magnitude of every column from noisy histograms of its exponents; with an intercept, then its mean, and its
-magnitude around that; last its second moment within the range. All columns, and the target, at once. Every release is
-Gaussian and part of the same budget. How much of it they get follows from n, p and μ.
+A look is a noisy histogram of signs and octaves around a center. The first is around zero, or the bound next to it, and
+those after it are around what the one before them found, at columns only of which it showed too little. Then come
+clipped means, where noise leaves something of them. The target has looks of its own: it matters more than any column,
+and is one number. Bounds that were declared are believed, and the range inside them that values really take is learnt.
+Every release is Gaussian and part of the same budget. How much of it they get follows from n, p and μ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpcd.losses import Loss
 from dpcd.privacy import Curator
-from dpcd.privacy.kernels import BUCKETS, LARGEST_EXPONENT
+from dpcd.privacy.kernels import CELLS
 from dpcd.privacy.mechanisms import ClippedMeans, DyadicCounts, LaplaceSecondMoments, SecondMoments
+from dpcd.solvers.histograms import Reading
 from dpcd.solvers.problem import Floats
 
-# A bucket this many noise deviations high belongs to the column once a window has been seen.
-_PART_OF_COLUMN = 3.5
-# Expected number of columns, and of targets, that get a range out of noise alone. A false range of the target ruins a
-# fit, a false range of a feature costs one column.
-_FALSE_FEATURES = 0.1
-_FALSE_TARGETS = 1e-5
-# Flags are the commonest columns of all: half of the false alarms are allowed at the bucket of 1, which makes a rare
-# flag visible at two thirds of the records it would otherwise take.
-_FLAG_BUCKET = LARGEST_EXPONENT
-# Most of μ² for one look at the magnitudes of all columns; and, for each column that is looked at again.
-_MOST_MAGNITUDES, _MOST_AGAIN = 0.12, 0.02
-# Values are clipped at so many times what a histogram shows of them. With more, models of long-tailed columns owe too
-# much to a few records; with less, too little is left of columns of which a small budget shows only the middle.
-_BEYOND_WHAT_SHOWS = 2.0
-# A mean counts as different from zero from so many noise deviations on; a histogram around it has the last word.
-_SIGNIFICANT_MEAN = 2.5
-_MOST_ROUNDS = 4
-# A column this many deviations of the noise in its centre wide is mostly that noise.
-_MOSTLY_NOISE = 16.0
+# Noise in a count, as a part of the records, with which most columns are read well, and with which their tails and rare
+# flags are seen.
+_SHOWS_COLUMNS, _SHOWS_TAILS = 0.05, 0.005
+# Noise in a mean, as a part of the deviation, that is worth paying for, and within how many deviations it is taken.
+_NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.5
+# Where noise in the counts exceeds this part of the records, columns do not stand out from it.
+_HIDES_COLUMNS = 0.17
+# Each look around what was found divides the distance from the center by four or more.
+_MOST_LOOKS, _NEAR = 5, 4.0
+# What is not known of a center after looks, as a part of the deviation; and of a second moment, as a part of itself.
+_DOUBT, _UNCERTAIN = 0.5, 0.5
+# The least part of μ² for any release here, and noise in counts that is none.
+_LEAST_SHARE, _NO_NOISE = 0.005, 1e-6
+# A column of which more is likely than not that a look around its center shows it to be half as wide, or less.
+_NARROW = 2.0
+# Values are clipped so many deviations from the center, or at twice the distance at which there surely are some. With
+# more, models of long-tailed columns owe too much to a few records.
+_DEVIATIONS, _BEYOND_WHAT_SHOWS = 5.0, 2.0
+
+
+class Limits(NamedTuple):
+    """Parts of μ² that one look, all looks and the means may take at most; and what a look may take to see tails."""
+
+    look: float
+    looks: float
+    means: float
+    tails: float = 0.02
+
+
+_FEATURES = Limits(look=0.12, looks=0.3, means=0.05)
+_TARGET = Limits(look=0.1, looks=0.4, means=0.1)
+# Where columns are hopeless, all there is to learn is the target's center.
+_TARGET_ALONE = Limits(look=0.2, looks=0.7, means=1.0)
 
 
 class Smoothness(Protocol):
@@ -132,47 +148,46 @@ def _floored(moments: Floats, mechanism: SecondMoments | LaplaceSecondMoments, n
     return np.clip(moments, floor, 1.0) * ranges**2, noise * ranges**2
 
 
-def _share(size: int, resolution: float, room: float, least: float, most: float) -> float:
-    """Part of μ² that makes noise of sqrt(size)/μ' small against `resolution`, within limits."""
+def look_share(n_records: int, size: int, room: float, limits: Limits = _FEATURES) -> float:
+    """Part of μ² for a look at so many columns, from public numbers."""
     if math.isinf(room):
-        return least
-    return min(max(size / (resolution**2 * room), least), most)
+        return _LEAST_SHARE
+    columns, tails = (2.0 * size / (noise * n_records) ** 2 / room for noise in (_SHOWS_COLUMNS, _SHOWS_TAILS))
+    return min(max(columns, min(tails, limits.tails), _LEAST_SHARE), limits.look)
 
 
-def magnitudes_share(n_records: int, size: int, room: float, least: float = 0.005) -> float:
-    """Part of μ² for the histograms of so many columns, from public numbers."""
-    return _share(2 * size, 0.005 * n_records, room, least, _MOST_MAGNITUDES)
-
-
-def means_share(n_records: int, size: int, room: float) -> float:
+def mean_share(n_records: int, size: int, room: float) -> float:
     """Part of μ² for the means of so many columns, from public numbers."""
-    return _share(4 * size, 0.01 * n_records, room, 0.005, min(0.06, 0.02 + 0.01 * size))
+    if math.isinf(room):
+        return _LEAST_SHARE
+    return max(size * (2.0 * _MEAN_WITHIN / (_NOISE_IN_MEAN * n_records)) ** 2 / room, _LEAST_SHARE)
 
 
 def moments_share(n_records: int, size: int, room: float) -> float:
-    """Part of μ² for the second moments of so many columns, from public numbers."""
-    return _share(size, 0.003 * n_records, room, 0.005, 0.06)
+    """Part of μ² for a release of the second moments of so many columns, from public numbers."""
+    return _LEAST_SHARE if math.isinf(room) else min(max(size / (0.003 * n_records) ** 2 / room, _LEAST_SHARE), 0.06)
 
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """What the user states to be known without looking at the data; None is learnt, if anybody needs it.
+    """What the user states to be known without looking at the data.
 
     Parameters
     ----------
-    feature_bounds, target_bounds
-        (lower, upper), arrays for the features and numbers for the target.
+    feature_bounds
+        (lower, upper) of the features, infinite where they are not known; None where none are.
+    target_bounds
+        (lower, upper) of the target, likewise.
     smoothness
-        M_j of each feature, or the way to learn them.
+        M_j of each feature, or a way to learn them by a release of their own. None: what histograms show.
     """
 
     feature_bounds: tuple[Floats, Floats] | None
     target_bounds: tuple[float, float] | None
-    smoothness: Floats | Smoothness
+    smoothness: Floats | Smoothness | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Range:
+class Range(NamedTuple):
     """How columns are clipped and shifted, every number of it declared or released.
 
     Parameters
@@ -181,27 +196,31 @@ class Range:
         What values are clipped to.
     center
         What is subtracted afterwards.
-    magnitude
-        Largest |x − center| of what was declared, or of what can be seen; 0 for a column of which nothing can.
+    spread
+        Root mean square distance from the center, as far as it is known; 0 for a column of which nothing can be seen.
     """
 
     lower: Floats
     upper: Floats
     center: Floats
-    magnitude: Floats
+    spread: Floats
 
     @classmethod
     def declared(cls, bounds: tuple[ArrayLike, ArrayLike], centered: bool) -> Range:
         """Declared bounds, and their middle as the centre if there is to be one."""
         lower, upper = np.array(bounds[0], dtype=float, ndmin=1), np.array(bounds[1], dtype=float, ndmin=1)
         center = lower / 2.0 + upper / 2.0 if centered else np.zeros_like(lower)
-        return cls(lower, upper, center, np.maximum(abs(lower - center), abs(upper - center)))
+        return cls(lower, upper, center, np.maximum(abs(lower - center), abs(upper - center)) / 2.0)
 
-    @classmethod
-    def learnt(cls, magnitude: Floats, center: Floats) -> Range:
-        """Around a centre, up to twice what a histogram shows."""
-        reach = _BEYOND_WHAT_SHOWS * magnitude
-        return cls(center - reach, center + reach, center, magnitude)
+    @property
+    def seen(self) -> NDArray[np.int64]:
+        """Columns of which something can be seen."""
+        return np.flatnonzero(self.spread > 0.0)
+
+    @property
+    def magnitude(self) -> Floats:
+        """Distance from the center within which second moments are taken."""
+        return np.maximum(abs(self.lower - self.center), abs(self.upper - self.center)) / 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,148 +259,202 @@ def prepare(
     """Clip and centre the data, and find the columns' smoothness, releasing only what is needed for it.
 
     With an intercept a shift is a reparametrisation, and around their centre columns are smaller and less aligned with
-    the intercept. Around the middle of declared bounds it is free. Declared M_j belong to the columns as they are.
+    the intercept. Declared M_j belong to the columns as they are, and who declares them knows the data well enough not
+    to be charged for looks that nobody asked for.
     """
-    room = curator.gaussian_room
     known = declared.smoothness if isinstance(declared.smoothness, np.ndarray) else None
-    learn = GaussianSmoothness() if isinstance(declared.smoothness, np.ndarray) else declared.smoothness
     learns_slope = needs_slope and math.isinf(loss.lipschitz)
+    looks_at_target = numeric_target and (learns_slope or (intercept and known is None))
+    unknown = np.full(n_features, -math.inf), np.full(n_features, math.inf)
+    bounds, target_bounds = declared.feature_bounds or unknown, declared.target_bounds
+    hidden = hides_columns(curator.n_records, n_features, curator.gaussian_room)
+    # Columns that neither looks nor bounds tell anything about leave, and the target's center is all there is to learn.
+    alone = intercept and known is None and hidden and not np.isfinite(np.subtract(*bounds)).any()
     features = target = None
-    if declared.feature_bounds is not None:
-        features = Range.declared(declared.feature_bounds, centered=intercept and known is None)
-    if declared.target_bounds is not None:
-        target = Range.declared(declared.target_bounds, centered=intercept)
-    unknown_features = n_features if known is None and features is None else 0
-    # Who declares M_j knows the data well, and is not charged for a centre that nobody asked for.
-    unknown_target = numeric_target and target is None and (learns_slope or (intercept and known is None))
-    if unknown_features or unknown_target:
-        learnt = _learn_ranges(curator, unknown_features, unknown_target, intercept, room)
-        features = _part(learnt, slice(unknown_features)) if unknown_features else features
-        target = _part(learnt, slice(unknown_features, None)) if unknown_target else target
-    # What was learnt has been shifted to its centre already.
+    room = curator.gaussian_room
+    if looks_at_target:
+        outer = (-math.inf, math.inf) if target_bounds is None else target_bounds
+        target = locate(curator, None, outer, intercept, room, _TARGET_ALONE if alone else _TARGET)
+    elif target_bounds is not None:
+        target = Range.declared(target_bounds, centered=intercept)
+    if known is None:
+        looked_at = np.arange(0 if hidden else n_features)
+        features = locate(curator, looked_at, bounds, intercept, room, _FEATURES)
+    elif declared.feature_bounds is not None:
+        features = Range.declared(bounds, centered=False)
     if features is not None:
-        shifted = features.center if unknown_features else np.zeros(n_features)
-        curator.clip_features(features.lower - shifted, features.upper - shifted, features.center - shifted)
-    if target is not None and np.all(target.magnitude > 0.0):
-        center = float(target.center[0])
-        gone = center if unknown_target else 0.0
-        curator.clip_target(float(target.lower[0]) - gone, float(target.upper[0]) - gone, center - gone)
+        curator.clip_features(features.lower, features.upper, features.center)
+    if target is not None:
+        curator.clip_target(float(target.lower[0]), float(target.upper[0]), float(target.center[0]))
 
-    slope = loss.lipschitz if needs_slope else None
-    visible = np.flatnonzero(features.magnitude > 0.0) if known is None and features is not None else np.arange(0)
-    target_range = float(target.magnitude[0]) if learns_slope and target is not None else 0.0
-    moments, noise = np.zeros(n_features), np.zeros(n_features)
-    if len(visible) or target_range > 0.0:
-        ranges = features.magnitude[visible] if features is not None else np.zeros(0)
-        found, deviations = learn.second_moments(curator, visible, ranges, target_range or None, room)
-        moments[visible], noise[visible] = found[: len(visible)], deviations[: len(visible)]
-        if target_range > 0.0:
-            slope = math.sqrt(found[-1])
-    smoothness = loss.curvature * moments if known is None else known
-    uncertainty = np.divide(noise, moments, out=np.zeros(n_features), where=moments > 0.0)
+    nothing = looks_at_target and target is not None and not len(target.seen)
+    smoothness, uncertainty = np.zeros(n_features), np.zeros(n_features)
+    if known is not None:
+        smoothness = known
+    elif features is not None and not (nothing or alone):
+        smoothness, uncertainty = _smoothness(curator, loss, declared.smoothness, features)
     if intercept:
-        smoothness, uncertainty = np.append(smoothness, loss.curvature), np.append(uncertainty, 0.0)
-    if learns_slope and target_range == 0.0:
-        # Nothing of the target can be seen at this budget. Every column stays out: the zero model.
+        # Of a target of which nothing can be seen, or only the center that it has already, no column tells anything.
+        smoothness = np.append(smoothness, 0.0 if nothing or alone else loss.curvature)
+        uncertainty = np.append(uncertainty, 0.0)
+    slope = (float(target.spread[0]) if learns_slope and target is not None else loss.lipschitz) if needs_slope else None
+    if nothing:
         smoothness = np.zeros_like(smoothness)
     return Scales(smoothness, slope, uncertainty, features, target)
 
 
-def _part(ranges: Range, which: slice) -> Range:
-    return Range(ranges.lower[which], ranges.upper[which], ranges.center[which], ranges.magnitude[which])
-
-
-def _learn_ranges(curator: Curator, n_features: int, with_target: bool, centered: bool, room: float) -> Range:
-    """Ranges of the features and of the target (last), around zero or around centres of their own.
-
-    The columns are shifted to their centres.
-    """
-    magnitude, center = learn_magnitudes(curator, n_features, with_target, room), np.zeros(n_features + with_target)
-    if centered:
-
-        def magnitudes(columns: NDArray[np.int64], target: bool, around: Floats) -> Floats:
-            # Few columns are asked for again, so little is needed to see them.
-            most = min(_MOST_AGAIN * (len(columns) + target), _MOST_MAGNITUDES)
-            return learn_magnitudes(curator, columns, target, room, around, most_share=most)
-
-        magnitude, center = close_in(curator, magnitude, with_target, room, magnitudes)
-    return Range.learnt(magnitude, center)
-
-
-def close_in(
-    curator: Curator,
-    magnitude: Floats,
-    with_target: bool,
-    room: float,
-    magnitudes: Callable[[NDArray[np.int64], bool, Floats], Floats],
+def _smoothness(
+    curator: Curator, loss: Loss, how: Smoothness | None, features: Range
 ) -> tuple[Floats, Floats]:
-    """Magnitudes around centres, and the centres, from magnitudes around zero, the target's last; columns are shifted.
+    """M_j of each column and the uncertainty in it, as a part."""
+    smoothness, uncertainty = loss.curvature * features.spread**2, np.where(features.spread > 0.0, _UNCERTAIN, 0.0)
+    seen = features.seen
+    if how is not None and len(seen):
+        found, noise = how.second_moments(curator, seen, features.magnitude[seen], None, curator.gaussian_room)
+        smoothness[seen], uncertainty[seen] = loss.curvature * found, noise / found
+    return smoothness, uncertainty
 
-    A mean is off by its noise, which is in proportion to the column's magnitude: far from zero it takes a few rounds to
-    close in, each of which divides the distance by ten or more. Columns whose spread cannot be told from the noise in
-    their centre get a further round. What is asked depends on what was released.
+
+def hides_columns(n_records: int, size: int, room: float) -> bool:
+    """Whether looks at so many columns would show nothing but noise, from public numbers."""
+    return math.sqrt(2.0 * size / (_FEATURES.looks * room)) > _HIDES_COLUMNS * n_records
+
+
+def usual_shares(n_records: int, n_features: int, with_target: bool, centered: bool, room: float) -> dict[str, float]:
+    """Parts of μ² that `prepare` is likely to take, named as in a privacy statement, from public numbers."""
+    hidden = hides_columns(n_records, n_features, room)
+    # With centers, once more around them.
+    features = 0.0 if hidden else look_share(n_records, n_features, room) * (1 + centered)
+    target = look_share(n_records, 1, room, _TARGET) * (1 + centered) if with_target else 0.0
+    means = [min(mean_share(n_records, 1, room), _TARGET.means)] if with_target and centered else []
+    of_features = mean_share(n_records, n_features, room)
+    means += [of_features] if centered and not hidden and of_features <= _FEATURES.means else []
+    return {"histograms of values": min(features, _FEATURES.looks) + min(target, _TARGET.looks), "means": sum(means)}
+
+
+def noise_in_counts(n_records: int, size: int, room: float) -> float:
+    """Standard deviation of the noise in a count of the first look at so many columns, as a part of the records."""
+    if math.isinf(room):
+        return 0.0
+    return math.sqrt(2.0 * size / (look_share(n_records, size, room) * room)) / n_records
+
+
+def locate(
+    curator: Curator,
+    columns: NDArray[np.int64] | None,
+    bounds: tuple[ArrayLike, ArrayLike],
+    centered: bool,
+    room: float,
+    limits: Limits,
+) -> Range:
+    """Find where columns lie, in a few looks and a clipped mean of each.
 
     Parameters
     ----------
-    curator, room
-        Where the data are, and the μ² that shares are parts of.
-    magnitude, with_target
-        What was seen around zero.
-    magnitudes
-        Learns magnitudes of some columns, and perhaps of the target, around given centres.
+    curator, columns
+        Where the data are, and which features to look at; None is the target alone. Other features have the ranges that
+        their bounds give them.
+    bounds
+        Lower and upper bounds of the features, or of the target; infinite where they are not known.
+    centered
+        Whether columns are wanted around centers of their own.
+    room, limits
+        The μ² that shares are parts of, and how much of it to take.
     """
-    n_features = len(magnitude) - with_target
-    center, blurred = np.zeros_like(magnitude), magnitude > 0.0
-    for _ in range(_MOST_ROUNDS):
-        if not blurred.any():
-            break
-        shift, deviation = learn_centers(curator, np.where(blurred, magnitude, 0.0), with_target, room)
-        moved = np.flatnonzero(shift)
-        # Where no mean stands out there is nothing new to see.
-        if not len(moved):
-            break
-        target_moved = with_target and moved[-1] == n_features
-        around = magnitude.copy()
-        around[moved] = magnitudes(moved[: len(moved) - target_moved], bool(target_moved), shift[moved])
-        # A centre is none if the column is larger around it, or out of sight.
-        better = (shift != 0.0) & (around > 0.0) & (around <= magnitude)
-        shift[~better] = 0.0
-        shift_features(curator, shift[:n_features])
-        if with_target:
-            curator.clip_target(-math.inf, math.inf, float(shift[-1]))
-        center += shift
-        blurred = better & (around < magnitude) & (around <= _MOSTLY_NOISE * deviation)
-        magnitude = np.where(better, around, magnitude)
-    return magnitude, center
+    lower, upper = (np.array(bound, dtype=float, ndmin=1) for bound in bounds)
+    places = _look(curator, columns, lower, upper, centered, room, limits)
+    center = np.where(places.deviation > 0.0, places.center, np.clip(0.0, lower, upper))
+    if centered:
+        center = center + _offset(curator, columns is None, places, room, limits)
+    else:
+        places = places._replace(deviation=np.hypot(places.deviation, center))
+        center = np.zeros_like(center)
+    reach = np.maximum(_DEVIATIONS * places.deviation, _BEYOND_WHAT_SHOWS * places.reach)
+    ranges = Range(np.maximum(lower, center - reach), np.minimum(upper, center + reach), center, places.deviation)
+    # Where nothing was seen bounds are all that is known, if they are.
+    bounded = (places.deviation == 0.0) & np.isfinite(upper - lower)
+    if not bounded.any():
+        return ranges
+    declared = Range.declared((np.where(bounded, lower, 0.0), np.where(bounded, upper, 0.0)), centered)
+    return Range(*(np.where(bounded, theirs, ours) for theirs, ours in zip(declared, ranges, strict=True)))
 
 
-def shift_features(curator: Curator, shift: Floats) -> None:
-    """Subtract released numbers from the features, and clip nothing."""
-    everywhere = np.full_like(shift, math.inf)
-    curator.clip_features(-everywhere, everywhere, shift)
+class _Places(NamedTuple):
+    """Where columns lie: a center, the deviation from it, and a distance up to which there surely are values.
 
-
-def learn_centers(curator: Curator, magnitude: Floats, with_target: bool, room: float) -> tuple[Floats, Floats]:
-    """Means of columns of these magnitudes, the target's last, and the deviation of the noise in them.
-
-    The mean of a column with magnitude 0 is not asked for, and that of one whose mean does not stand out is 0.
+    All are 0 for columns of which nothing is seen.
     """
-    seen = np.flatnonzero(magnitude > 0.0)
-    is_target = with_target and seen[-1] == len(magnitude) - 1
-    columns = seen[: len(seen) - is_target]
-    share = means_share(curator.n_records, len(seen), room)
-    mechanism = ClippedMeans(
-        columns,
-        2.0 * magnitude[columns],
-        2.0 * float(magnitude[-1]) if is_target else None,
-        1.0 / math.sqrt(share * room),
-    )
-    means = curator.release(mechanism)
-    noise = mechanism.noise_level(curator.n_records)
-    means[np.abs(means) <= _SIGNIFICANT_MEAN * noise] = 0.0
-    center = np.zeros_like(magnitude)
-    center[seen] = 2.0 * magnitude[seen] * np.clip(means, -1.0, 1.0)
-    return center, 2.0 * magnitude * noise
+
+    center: Floats
+    deviation: Floats
+    reach: Floats
+
+
+def _look(
+    curator: Curator,
+    columns: NDArray[np.int64] | None,
+    lower: Floats,
+    upper: Floats,
+    centered: bool,
+    room: float,
+    limits: Limits,
+) -> _Places:
+    """Look at columns again and again, until it is clear where they lie or the limits are reached."""
+    looked_at = np.arange(1) if columns is None else columns
+    share_of_all, left = look_share(curator.n_records, max(1, len(looked_at)), room, limits), limits.looks
+    center, counts, precision = np.clip(0.0, lower, upper), np.zeros((len(lower), CELLS)), np.zeros(len(lower))
+    found, first = _Places(*np.zeros((3, len(lower)))), _Places(*np.zeros((3, len(lower))))
+    pending, narrow = looked_at, np.arange(0)
+    for _ in range(_MOST_LOOKS):
+        share = max(share_of_all * len(pending) / max(1, len(looked_at)), min(share_of_all, _LEAST_SHARE))
+        if not len(pending) or share > left:
+            return found
+        left -= share
+        asked = np.arange(0) if columns is None else pending
+        mechanism = DyadicCounts(asked, columns is None, 1.0 / math.sqrt(share * room), center[pending])
+        released, own = curator.release(mechanism), max(mechanism.noise_level, _NO_NOISE) ** -2.0
+        # Looks around the same center count together.
+        precision[pending] += own
+        counts[pending] += (own / precision[pending])[:, None] * (released - counts[pending])
+        within = lower[pending] - center[pending], upper[pending] - center[pending]
+        reading = Reading.of(counts[pending], precision[pending] ** -0.5, curator.n_records, *within)
+        # What is in doubt by less than another look costs is sure enough.
+        seen, sure = reading.belief >= 0.5, 1.0 - reading.belief <= share
+        beyond = np.maximum(reading.reach - abs(reading.mean), 0.0)
+        places = np.where(seen, [center[pending] + reading.mean, reading.deviation, beyond], 0.0)
+        fresh = first.deviation[pending] == 0.0
+        for field_, known, value in zip(found, first, places, strict=True):
+            field_[pending] = value
+            known[pending[fresh]] = value[fresh]
+        closer = seen & sure & (reading.excess > _NARROW) & centered
+        narrow, pending = pending[closer], pending[closer | ~sure]
+        # The next look is around where this one found them, and for values near there.
+        center[narrow], counts[narrow], precision[narrow] = found.center[narrow], 0.0, 0.0
+        lower, upper = lower.copy(), upper.copy()
+        lower[narrow] = np.maximum(lower[narrow], center[narrow] - _NEAR * found.deviation[narrow])
+        upper[narrow] = np.minimum(upper[narrow], center[narrow] + _NEAR * found.deviation[narrow])
+    # What still is narrow after so many looks is a spike: all that varies was in sight at the first.
+    for field_, known in zip(found, first, strict=True):
+        field_[narrow] = known[narrow]
+    return found
+
+
+def _offset(curator: Curator, is_target: bool, places: _Places, room: float, limits: Limits) -> Floats:
+    """By how much means lie beside the centers that looks found, as far as noise leaves it to be believed."""
+    offset, seen = np.zeros_like(places.center), np.flatnonzero(places.deviation > 0.0)
+    share = mean_share(curator.n_records, len(seen), room)
+    if not len(seen) or (share > limits.means and not is_target):
+        return offset
+    if limits is _TARGET_ALONE:
+        share = (1.0 - 1e-9) * curator.gaussian_room / room
+    share = min(share, limits.means)
+    within = _MEAN_WITHIN * places.deviation[seen]
+    columns, ranges, target_range = (np.arange(0), within[:0], float(within[0])) if is_target else (seen, within, None)
+    multiplier = 0.0 if math.isinf(room) else 1.0 / math.sqrt(share * room)
+    mechanism = ClippedMeans(columns, ranges, target_range, multiplier, center=places.center[seen])
+    noise = _MEAN_WITHIN * mechanism.noise_level(curator.n_records)
+    offset[seen] = curator.release(mechanism) * within * _DOUBT**2 / (_DOUBT**2 + noise**2)
+    return offset
 
 
 def target_rms(curator: Curator, room: float) -> float | None:
@@ -389,107 +462,5 @@ def target_rms(curator: Curator, room: float) -> float | None:
 
     None where nothing of the target can be seen at this budget.
     """
-    (magnitude,) = learn_magnitudes(curator, 0, True, room)
-    if magnitude == 0.0:
-        return None
-    nothing = np.arange(0)
-    found, _ = GaussianSmoothness().second_moments(curator, nothing, np.zeros(0), magnitude, room)
-    return math.sqrt(found[0])
-
-
-def learn_magnitudes(
-    curator: Curator,
-    columns: NDArray[np.int64] | int,
-    with_target: bool,
-    room: float,
-    center: Floats | None = None,
-    least_share: float = 0.005,
-    false_features: float = _FALSE_FEATURES,
-    most_share: float = _MOST_MAGNITUDES,
-) -> Floats:
-    """Power of two b_j ≥ |x_j − center_j| for all but a few records, the target's last; 0 where nothing is seen.
-
-    It takes the part of μ² that makes the noise about .005 of the records, between `least_share` and `most_share`. At
-    most `false_features` columns are expected to get a range out of noise alone, or a far larger one than theirs.
-    """
-    size = (columns if isinstance(columns, int) else len(columns)) + with_target
-    share = min(magnitudes_share(curator.n_records, size, room, least_share), most_share)
-    mechanism = DyadicCounts(columns, with_target, 1.0 / math.sqrt(share * room), center)
-    counts = curator.release(mechanism)
-    false_alarms = np.full(size, false_features)
-    if with_target:
-        false_alarms[-1] = _FALSE_TARGETS
-    levels = _levels(false_alarms, size)
-    rows = zip(counts, *levels, strict=True)
-    return np.array([_range(row, mechanism.noise_level, level, flag_level) for row, level, flag_level in rows])
-
-
-def _levels(false_alarms: Any, size: int) -> tuple[Any, Any]:
-    """Probabilities with which a window, and the bucket of 1, may be noise, for so many false alarms in all columns.
-
-    Half of them at the bucket of 1, half at all windows of 1 … 4 buckets together.
-    """
-    return false_alarms / (2 * 4 * BUCKETS * size), false_alarms / (2 * size)
-
-
-def _deviations(level: float) -> float:
-    """Deviations of noise that noise reaches with this probability at most."""
-    return math.sqrt(2.0 * math.log(1.0 / level))
-
-
-@dataclass(frozen=True)
-class Visibility:
-    """What part of the records must show something for a column to be seen, from public numbers alone.
-
-    Parameters
-    ----------
-    noise
-        Standard deviation of the noise in a count, as a part of the records.
-    column
-        Part of the records within some four octaves from which on a numeric column is likely to be seen.
-    flag
-        Part of the records that are 1 from which on a column of zeros and ones is.
-    """
-
-    noise: float
-    column: float
-    flag: float
-
-    @classmethod
-    def of(cls, n_records: int, size: int, room: float) -> Visibility:
-        """For so many columns whose magnitudes are learnt, the target included, with all of μ² to come."""
-        if math.isinf(room):
-            return cls(0.0, 0.0, 0.0)
-        noise = math.sqrt(2.0 * size / (magnitudes_share(n_records, size, room) * room)) / n_records
-        window, flag = map(_deviations, _levels(_FALSE_FEATURES, size))
-        return cls(noise, math.sqrt(4.0) * window * noise, flag * noise)
-
-
-def _range(counts: Floats, noise: float, level: float, flag_level: float) -> float:
-    """Twice the highest power of two at which a noisy histogram is more than noise; 0 if it nowhere is.
-
-    A column is visible when the sum of some 1 … 4 adjacent buckets is beyond what noise reaches with probability
-    `level`, or the bucket of 1 by itself beyond what it reaches with probability `flag_level`. Its range then extends
-    to the highest bucket that stands out by itself.
-    """
-    if noise == 0.0:
-        occupied = np.flatnonzero(counts > 0.0)
-        return math.ldexp(1.0, int(occupied[-1]) - LARGEST_EXPONENT + 1) if len(occupied) else 0.0
-    threshold = noise * _deviations(level)
-    best: tuple[int, int] | None = None
-    if counts[_FLAG_BUCKET] >= noise * _deviations(flag_level):
-        best = (_FLAG_BUCKET, 1)
-    for width in range(1, 5):
-        sums = np.convolve(counts, np.ones(width), mode="valid")
-        visible = np.flatnonzero(sums >= math.sqrt(width) * threshold)
-        if len(visible) and (best is None or visible[-1] + width > sum(best)):
-            best = (int(visible[-1]), width)
-    if best is None:
-        return 0.0
-    start, width = best
-    window = counts[start : start + width]
-    standing = np.flatnonzero(window >= _PART_OF_COLUMN * noise)
-    top = start + int(standing[-1] if len(standing) else np.argmax(window))
-    while top + 1 < BUCKETS and counts[top + 1] >= _PART_OF_COLUMN * noise:
-        top += 1
-    return math.ldexp(1.0, top - LARGEST_EXPONENT + 1)
+    found = locate(curator, None, (-math.inf, math.inf), False, room, _TARGET)
+    return float(found.spread[0]) or None

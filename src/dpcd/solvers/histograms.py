@@ -1,0 +1,247 @@
+"""What noisy histograms say about their columns, read by likelihood.
+
+A histogram's sensitivity does not depend on its number of cells, so one release shows sign and octave of all values of
+all columns. What noise leaves of it is compared with the shapes that columns have: numbers anywhere, numbers about
+zero, amounts with or without zeros, flags, each at every scale. The number of records is public, so a shape says what
+each count should be. Where columns lie and how far they spread are averages over the shapes that are likely.
+
+Everything here is post-processing of released counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from dpcd.privacy.kernels import BUCKETS, LARGEST_EXPONENT
+from dpcd.solvers.problem import Floats
+
+# Octaves below and above its scale in which a shape has a part.
+_BELOW, _ABOVE = 12, 9
+_WIDTH = _BELOW + _ABOVE + 1
+# Points that stand for a shape, at equal steps of probability.
+_POINTS = 1000
+# Shapes fit real columns to within about this part of the records: budgets that show more do not choose by misfit.
+_MISFIT = 0.02
+# Columns are in units of which people write numbers between 1/1000 and 1000: prior for the octave of their scale.
+_USUAL_OCTAVES = 10.0
+# Shapes whose root mean squares are within this factor of each other say the same about a column's size.
+_ONE_SIZE = 4.0
+# A count that exceeds what is expected by so many deviations of noise belongs to the column, if it is within its reach.
+_STANDS_OUT = 3.5
+# Expected number of columns whose reach is noise: the price of one is a useless model.
+_FALSE_ALARMS = 1e-5
+_COLUMNS_AT_A_TIME = 64
+
+
+class Shapes(NamedTuple):
+    """What columns are like at scale 1, an entry or a row for each shape.
+
+    Parameters
+    ----------
+    cells
+        Which part of the records is in each octave of the positive numbers, of the negative ones, and is zero (last).
+    first, second
+        What each cell contributes to the mean, and to the mean square.
+    log_prior
+        Whatever the scale is.
+    is_flag
+        Whether the scale can be no other than 1.
+    """
+
+    cells: Floats
+    first: Floats
+    second: Floats
+    log_prior: Floats
+    is_flag: NDArray[np.bool_]
+
+
+@cache
+def shapes() -> Shapes:
+    """Four kinds of columns, each as likely as any other, in a few variants."""
+    normal = ndtri((np.arange(_POINTS) + 0.5) / _POINTS)
+    numbers = [
+        sign * place * (1.0 + spread * normal)
+        for place in 2.0 ** np.arange(0.0, 1.0, 0.25)
+        for spread in 2.0 ** -np.array([0.0, 1.0, 2.0, 3.0, 5.0])
+        for sign in (1.0, -1.0)
+    ]
+    centered = [deviation * normal for deviation in (1.0, math.sqrt(2.0))]
+    rare = 2.0 ** -np.arange(7)
+    amounts = [
+        sign * median * _with_zeros(np.exp(spread * normal), part)
+        for median in (1.0, math.sqrt(2.0))
+        for spread in (0.6, 1.0, 1.5, 2.2)
+        for part in rare
+        for sign in (1.0, -1.0)
+    ]
+    flags = [_with_zeros(np.ones(_POINTS), part) for part in (0.9, 0.75, *rare[1:])]
+    kinds = (numbers, centered, amounts, flags)
+    cells, first, second = (
+        np.array([_in_cells(points, points**power) for kind in kinds for points in kind]) for power in (0, 1, 2)
+    )
+    prior = np.concatenate([np.full(len(kind), 1.0 / (len(kinds) * len(kind))) for kind in kinds])
+    return Shapes(cells, first, second, np.log(prior), np.arange(len(prior)) >= len(prior) - len(flags))
+
+
+def _with_zeros(points: Floats, part: float) -> Floats:
+    """Points of which this part stays and the others become zero."""
+    zeros = round((1.0 - part) * _POINTS)
+    kept = points[np.linspace(0, _POINTS - 1, _POINTS - zeros).round().astype(int)]
+    return np.concatenate([np.zeros(zeros), kept])
+
+
+def _in_cells(points: Floats, weights: Floats) -> Floats:
+    """Mean of the weights of the points in each cell; those beyond the octaves are in the outermost."""
+    _, exponents = np.frexp(points)
+    octave = np.clip(exponents - 1, -_BELOW, _ABOVE) + _BELOW
+    cell = np.where(points == 0.0, 2 * _WIDTH, np.where(points > 0.0, octave, _WIDTH + octave))
+    return np.bincount(cell, weights, 2 * _WIDTH + 1) / len(points)
+
+
+def _windows(counts: Floats) -> Floats:
+    """The cells in which a shape at each scale has a part, for several histograms: histogram × scale × cell."""
+    width = ((0, 0), (_BELOW, _ABOVE))
+    slide = np.lib.stride_tricks.sliding_window_view
+    positive, negative = (
+        slide(np.pad(side, width), _WIDTH, axis=1) for side in (counts[:, BUCKETS + 1 :], counts[:, BUCKETS - 1 :: -1])
+    )
+    zeros = np.broadcast_to(counts[:, None, BUCKETS, None], (*positive.shape[:2], 1))
+    return np.concatenate([positive, negative, zeros], axis=2)
+
+
+def _histograms(windows: Floats) -> Floats:
+    """The transpose of `_windows`: histograms that add up to what is in the windows."""
+    sides = np.zeros((2, len(windows), BUCKETS + _BELOW + _ABOVE))
+    for k in range(_WIDTH):
+        sides[0, :, k : k + BUCKETS] += windows[:, :, k]
+        sides[1, :, k : k + BUCKETS] += windows[:, :, _WIDTH + k]
+    positive, negative = sides[:, :, _BELOW : _BELOW + BUCKETS]
+    return np.concatenate([negative[:, ::-1], windows[:, :, -1].sum(axis=1)[:, None], positive], axis=1)
+
+
+# Lower ends of the octaves of absolute values, and signs, in the order of a histogram's cells.
+_SCALES = np.ldexp(1.0, np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1))
+_LOWER_ENDS = np.concatenate([_SCALES[::-1], [0.0], _SCALES])
+_SIGNS = np.repeat([-1.0, 0.0, 1.0], [BUCKETS, 1, BUCKETS])
+
+
+# Lower ends of the octaves of absolute values, and signs, in the order of a histogram's cells.
+_SCALES = np.ldexp(1.0, np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1))
+_LOWER_ENDS = np.concatenate([_SCALES[::-1], [0.0], _SCALES])
+_SIGNS = np.repeat([-1.0, 0.0, 1.0], [BUCKETS, 1, BUCKETS])
+# Mean of x and x² over an octave from 1 on, if all parts of it are as likely on a logarithmic scale.
+_MEAN_IN_OCTAVE, _SQUARE_IN_OCTAVE = 1.0 / math.log(2.0), 1.5 / math.log(2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What histograms around a center say about their columns, an entry for each.
+
+    Parameters
+    ----------
+    mean, deviation
+        Expected distance from the center, and standard deviation, doubt about the mean included.
+    reach
+        Distance from the center up to which there surely are records.
+    belief
+        Probability that the column has about the size that is most likely.
+    excess
+        How much larger the variance is than that of a column of which all is known, on average over what is likely.
+    """
+
+    mean: Floats
+    deviation: Floats
+    reach: Floats
+    belief: Floats
+    excess: Floats
+
+    @classmethod
+    def of(cls, counts: Floats, noise: Floats, n_records: int, lower: Floats, upper: Floats) -> Reading:
+        """Read noisy histograms, a row for each column.
+
+        Parameters
+        ----------
+        counts, noise
+            As `DyadicCounts` releases them, and the standard deviation of the noise in each row.
+        n_records
+            How many records there are.
+        lower, upper
+            Bounds of the values, as distances from the center; infinite where they are not known. Means lie within
+            them, and a deviation is at most half of their distance.
+        """
+        few = [slice(k, k + _COLUMNS_AT_A_TIME) for k in range(0, len(counts), _COLUMNS_AT_A_TIME)]
+        parts = [_read(counts[k], noise[k], float(n_records), lower[k], upper[k], len(counts)) for k in few]
+        return cls(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+
+def _read(counts: Floats, noise: Floats, n: float, lower: Floats, upper: Floats, n_columns: int) -> tuple[Floats, ...]:
+    """The fields of a `Reading`, for some of so many columns."""
+    bank = shapes()
+    weights, belief = _likely(counts, noise, n, lower, upper)
+    # What likely shapes expect of each cell: records, and what these contribute to the mean and to the mean square.
+    scaled = weights * _SCALES[:, None]
+    squared = scaled * _SCALES[:, None]
+    expected, first, second = (
+        n * _histograms(part @ cells)
+        for part, cells in ((weights, bank.cells), (scaled, bank.first), (squared, bank.second))
+    )
+    likely = second.sum(axis=1) / n - (first.sum(axis=1) / n) ** 2
+    # What stands out from that is there too, as far out as there surely is something. In a cell values are where likely
+    # shapes have them, or anywhere in the octave where these have none.
+    reach = _reach(counts, noise, np.sqrt(second.sum(axis=1) / n), n_columns)
+    surplus = counts - expected
+    stands_out = (np.abs(surplus) > _STANDS_OUT * noise[:, None]) & (_LOWER_ENDS < reach[:, None])
+    surplus = np.maximum(np.where(stands_out, surplus, 0.0), -expected)
+    known = expected > 1e-6 * n
+    records = np.where(known, expected, 1.0)
+    total = np.maximum((expected + surplus).sum(axis=1), np.finfo(float).tiny)
+    first = first + surplus * np.where(known, first / records, _MEAN_IN_OCTAVE * _SIGNS * _LOWER_ENDS)
+    second = second + surplus * np.where(known, second / records, _SQUARE_IN_OCTAVE * _LOWER_ENDS**2)
+    mean = first.sum(axis=1) / total
+    variance = np.maximum(second.sum(axis=1) / total - mean**2, 0.0)
+    own = (bank.second.sum(axis=1) - bank.first.sum(axis=1) ** 2) * _SCALES[:, None] ** 2
+    rest = np.maximum(variance - likely, 0.0)[:, None, None]
+    excess = np.sum(weights * (variance[:, None, None] / (own + rest)), axis=(1, 2))
+    return mean, np.sqrt(variance), reach, belief, excess
+
+
+def _likely(counts: Floats, noise: Floats, n: float, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+    """Probabilities of shapes of the most likely size, column × scale × shape, and of that size."""
+    bank = shapes()
+    mean, square = bank.first.sum(axis=1) * _SCALES[:, None], bank.second.sum(axis=1) * _SCALES[:, None] ** 2
+    size, deviation = np.sqrt(square), np.sqrt(square - mean**2)
+    log_prior = bank.log_prior - np.log1p((np.log2(_SCALES)[:, None] / _USUAL_OCTAVES) ** 2)
+    log_prior = np.where(bank.is_flag & (_SCALES[:, None] != 1.0), -np.inf, log_prior)
+    low, high = lower[:, None, None], upper[:, None, None]
+    possible = (mean >= low) & (mean <= high) & (deviation <= (high - low) / 2.0)
+    fit = n * (_windows(counts) @ bank.cells.T) - n**2 * np.sum(bank.cells**2, axis=1) / 2.0
+    doubt = noise[:, None, None] ** 2 + (_MISFIT * n) ** 2
+    score = np.where(possible, fit / doubt + log_prior, -np.inf)
+    weights = np.exp(score - np.maximum(score.max(axis=(1, 2), keepdims=True), np.finfo(float).min))
+    weights /= np.maximum(weights.sum(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    order = np.argsort(size, axis=None)
+    below = np.cumsum(weights.reshape(len(counts), -1)[:, order], axis=1)
+    median = size.ravel()[order][np.argmax(below >= 0.5, axis=1)][:, None, None]
+    weights = np.where((size <= _ONE_SIZE * median) & (size >= median / _ONE_SIZE), weights, 0.0)
+    belief = weights.sum(axis=(1, 2))
+    return weights / np.maximum(belief, np.finfo(float).tiny)[:, None, None], belief
+
+
+def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Floats:
+    """Upper end of the highest octave that belongs to a column of this size: none between does not, or it surely does."""
+    either = np.maximum(counts[:, BUCKETS + 1 :], counts[:, BUCKETS - 1 :: -1])
+    stands_out = either > _STANDS_OUT * noise[:, None]
+    surely = either > math.sqrt(2.0 * math.log(2 * BUCKETS * n_columns / _FALSE_ALARMS)) * noise[:, None]
+    bulk = np.clip(np.frexp(size)[1] - 1 + LARGEST_EXPONENT, 0, BUCKETS - 1)
+    top = np.maximum(bulk, np.where(surely.any(axis=1), BUCKETS - 1 - np.argmax(surely[:, ::-1], axis=1), 0))
+    for row in range(len(top)):
+        while top[row] + 1 < BUCKETS and stands_out[row, top[row] + 1]:
+            top[row] += 1
+    return 2.0 * _SCALES[top]

@@ -32,6 +32,7 @@ _NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.5
 _HIDES_COLUMNS = 0.17
 # Each look around what was found divides the distance from the center by four or more.
 _MOST_LOOKS, _NEAR = 5, 4.0
+_ACCEPT = 0.5
 # What is not known of a center after looks, as a part of the deviation; and of a second moment, as a part of itself.
 _DOUBT, _UNCERTAIN = 0.5, 0.5
 # The least part of μ² for any release here, and noise in counts that is none.
@@ -50,6 +51,7 @@ class Limits(NamedTuple):
     looks: float
     means: float
     tails: float = 0.02
+    doubt: float | None = None
 
 
 _FEATURES = Limits(look=0.12, looks=0.3, means=0.05)
@@ -419,7 +421,7 @@ def _look(
         within = lower[pending] - center[pending], upper[pending] - center[pending]
         reading = Reading.of(counts[pending], precision[pending] ** -0.5, curator.n_records, *within)
         # What is in doubt by less than another look costs is sure enough.
-        seen, sure = reading.belief >= 0.5, 1.0 - reading.belief <= share
+        seen, sure = reading.belief >= _ACCEPT, 1.0 - reading.belief <= (limits.doubt or share)
         beyond = np.maximum(reading.reach - abs(reading.mean), 0.0)
         places = np.where(seen, [center[pending] + reading.mean, reading.deviation, beyond], 0.0)
         fresh = first.deviation[pending] == 0.0
@@ -445,7 +447,7 @@ def _offset(curator: Curator, is_target: bool, places: _Places, room: float, lim
     share = mean_share(curator.n_records, len(seen), room)
     if not len(seen) or (share > limits.means and not is_target):
         return offset
-    if limits is _TARGET_ALONE:
+    if limits.means >= 1.0:
         share = (1.0 - 1e-9) * curator.gaussian_room / room
     share = min(share, limits.means)
     within = _MEAN_WITHIN * places.deviation[seen]

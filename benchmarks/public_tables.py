@@ -78,7 +78,7 @@ SEEN = (
     Table("california", "MedHouseVal"),
     Table("ggplot2/txhousing", "volume", _words("sales")),
     Table("nycflights13/weather", "temp", _words("wind_gust")),
-    Table("electricity", "class", labels="1.0"),
+    Table("electricity", "class", labels="1"),
     Table("keel/magic", labels="1"),
 )
 FRESH = (
@@ -117,7 +117,7 @@ FRESH = (
     Table("openintro/loans_full_schema", "interest_rate", _words("installment paid_total paid_interest paid_principal")),
     Table("DAAG/nassCDS", "dead", _words("injSeverity caseid"), labels="dead"),
     Table("modeldata/lending_club", "Class", _words("int_rate"), labels="bad"),
-    Table("keel/marketing", labels="9"),
+    Table("keel/marketing", labels="8"),
 )
 GROUPS = {"seen": SEEN, "fresh": FRESH}
 

@@ -423,10 +423,11 @@ def _look(
         # What is in doubt by less than another look costs is sure enough.
         seen, sure = reading.belief >= _ACCEPT, 1.0 - reading.belief <= (limits.doubt or share)
         beyond = np.maximum(reading.reach - abs(reading.mean), 0.0)
-        places = np.where(seen, [center[pending] + reading.mean, reading.deviation, beyond], 0.0)
-        fresh = first.deviation[pending] == 0.0
+        # What an earlier look has shown stays known where a closer one shows nothing.
+        places = center[pending] + reading.mean, reading.deviation, beyond
+        fresh = seen & (first.deviation[pending] == 0.0)
         for field_, known, value in zip(found, first, places, strict=True):
-            field_[pending] = value
+            field_[pending[seen]] = value[seen]
             known[pending[fresh]] = value[fresh]
         closer = seen & sure & (reading.excess > _NARROW) & centered
         narrow, pending = pending[closer], pending[closer | ~sure]

@@ -114,7 +114,9 @@ FRESH = (
     Table("wooldridge/twoyear", "lwage", _words("id")),
     Table("wooldridge/census2000", "lweekinc", _words("puma")),
     Table("ggplot2/diamonds", "price"),
-    Table("openintro/loans_full_schema", "interest_rate", _words("installment paid_total paid_interest paid_principal")),
+    Table(
+        "openintro/loans_full_schema", "interest_rate", _words("installment paid_total paid_interest paid_principal")
+    ),
     Table("DAAG/nassCDS", "dead", _words("injSeverity caseid"), labels="dead"),
     Table("modeldata/lending_club", "Class", _words("int_rate"), labels="bad"),
     Table("keel/marketing", labels="8"),
@@ -215,7 +217,9 @@ def measured(cells, workers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--group", choices=GROUPS, default="seen")
-    parser.add_argument("--size", choices=("small", "large", "all"), default="small", help="below or above 6000 records")
+    parser.add_argument(
+        "--size", choices=("small", "large", "all"), default="small", help="below or above 6000 records"
+    )
     parser.add_argument("--kind", choices=("regression", "labels", "all"), default="all")
     parser.add_argument("--declared", nargs="+", choices=DECLARED, default=["nothing", "bounds"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
@@ -262,7 +266,9 @@ def report(found, sizes, options, before):
     for table, epsilon in product(dict.fromkeys(cell.table for cell in found), options.epsilons):
         key = table.source
         free = np.mean(next(v for c, v in found.items() if c.table == table and math.isinf(c.epsilon)))
-        runs = {cell.declared: values for cell, values in found.items() if (cell.table, cell.epsilon) == (table, epsilon)}
+        runs = {
+            cell.declared: values for cell, values in found.items() if (cell.table, cell.epsilon) == (table, epsilon)
+        }
         earlier = before.get((key, epsilon, options.declared[0]))
         kind, useless = ("labels", 0.5) if table.labels else ("regression", 0.0)
         for name, values in {**runs, **({"before": earlier} if earlier else {})}.items():
@@ -278,7 +284,9 @@ def report(found, sizes, options, before):
     for group in sorted(means):
         together = math.exp(np.mean(np.log(lost[group])))
         kind, epsilon, name = group
-        print(f"| {kind} | {epsilon:g} | {name} | {np.mean(means[group]):.3f} | {min(worst[group]):.2f} | {together:.3f} |")
+        print(
+            f"| {kind} | {epsilon:g} | {name} | {np.mean(means[group]):.3f} | {min(worst[group]):.2f} | {together:.3f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
-from dpcd.penalties import L1, L2, ElasticNet, Penalty, Zero
+from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.statement import library_version
 from dpcd.solvers import Auto, Problem, Solution
@@ -193,9 +193,13 @@ class _PrivateLinearModel(BaseEstimator):
     def _checked_parts(self, n_records: int, n_features: int, epsilon: float) -> _Parts:
         """What a fit is made of besides the data; raises where it cannot work, before anything is charged."""
         solver = Auto() if isinstance(self.solver, str) and self.solver == "auto" else self.solver
+        penalty = self._penalty(n_records)
+        if getattr(self, "alpha", penalty) is None and not isinstance(penalty, Zero):
+            # In units of the columns' scales, which are not known yet.
+            penalty = Rescaled(penalty, np.ones(n_features))
         parts = _Parts(
             self._loss(),
-            self._penalty(n_records),
+            penalty,
             solver,
             Declared(
                 checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None)),
@@ -215,11 +219,14 @@ class _PrivateLinearModel(BaseEstimator):
         numeric = positive_classes == [None] and not isinstance(loss, ABOUT_LABELS)
         needs_slope = parts.solver.needs_slope
         scales = prepare(curator, loss, parts.declared, n_features, self.fit_intercept, needs_slope, numeric)
+        penalty = parts.penalty
+        if isinstance(penalty, Rescaled):
+            penalty = penalty._replace(scales=scales.roots(loss)[:n_features], unit=scales.target_scale)
         solutions: list[Solution] = []
         for positive_class in positive_classes:
             problem = Problem(
                 loss,
-                parts.penalty,
+                penalty,
                 scales.smoothness,
                 n_features,
                 scales.slope,
@@ -547,9 +554,12 @@ def _assumptions(declared: Declared) -> tuple[str, ...]:
     """What the user declared, in words."""
     lines = []
     if declared.feature_bounds is not None:
-        lines.append("bounds of the features, declared")
+        lower, upper = declared.feature_bounds
+        count = np.count_nonzero(np.isfinite(lower) | np.isfinite(upper))
+        which = "the features" if count == len(lower) else f"{count} of {len(lower)} features"
+        lines.append(f"bounds of {which}, declared")
     if declared.target_bounds is not None:
-        lines.append(f"bounds of the target, declared: {declared.target_bounds[0]:g} to {declared.target_bounds[1]:g}")
+        lines.append("bounds of the target, declared: {:g} to {:g}".format(*declared.target_bounds))
     if isinstance(declared.smoothness, np.ndarray):
         lines.append("smoothness constants, declared")
     return tuple(lines)

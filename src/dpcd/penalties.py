@@ -18,10 +18,12 @@ register:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numba.extending import register_jitable
+
+from dpcd.compilation import penalty_value, prox
 
 
 class Penalty(Protocol):
@@ -117,6 +119,50 @@ class ElasticNet(NamedTuple):
         """Soft thresholding, then shrinkage."""
         shrunk = soft_threshold(v, step * self.alpha * self.l1_ratio)
         return shrunk / (1.0 + step * self.alpha * (1.0 - self.l1_ratio))
+
+
+class Rescaled(NamedTuple):
+    """Another penalty, of weights in units of their own: unit² · ψ_j(scales[j] · w / unit).
+
+    With the columns' scales, and the target's as the unit, its strength means the same whatever units columns and
+    target have: it is that of ψ for columns and a target of scale 1.
+
+    Parameters
+    ----------
+    penalty
+        ψ.
+    scales
+        Array of positive numbers, one for each coordinate. They are public or released.
+    unit
+        A positive number.
+    """
+
+    penalty: Any
+    scales: np.ndarray
+    unit: float = 1.0
+
+    def value(self, w, j):
+        """ψ_j of the rescaled weight, times unit²."""
+        return self.unit * self.unit * penalty_value(self.penalty, self.scales[j] * w / self.unit, j)
+
+    def prox(self, v, step, j):
+        """ψ's own, at the rescaled point: unit² leaves the step alone."""
+        scale = self.scales[j] / self.unit
+        return prox(self.penalty, scale * v, step * self.scales[j] * self.scales[j], j) / scale
+
+
+def bare(penalty: Any) -> Any:
+    """The penalty itself, where it is in units of the columns' scales."""
+    return penalty.penalty if isinstance(penalty, Rescaled) else penalty
+
+
+def strengths(penalty: Any, n_columns: int) -> np.ndarray:
+    """Strength of an l1 or an l2 penalty at each of so many columns, 0 for none."""
+    own = bare(penalty)
+    one = np.full(n_columns, 0.0 if isinstance(own, Zero) else float(own.alpha))
+    if not isinstance(penalty, Rescaled):
+        return one
+    return one * (penalty.scales**2 if isinstance(own, L2) else penalty.scales * penalty.unit)
 
 
 class Box(NamedTuple):

@@ -364,7 +364,7 @@ def _largest_loss(
     if measure == "log loss":
         return _LARGEST_LOG_LOSS, ()
     notes: tuple[str, ...] = ()
-    if target_bounds is not None:
+    if target_bounds is not None and all(map(math.isfinite, target_bounds)):
         residual = target_bounds[1] / 2.0 - target_bounds[0] / 2.0
     else:
         learnt = target_rms(curator, number.candidate_room(curator.budget, curator.spent))

@@ -124,42 +124,55 @@ def checked_positive(name: str, value: Any) -> float:
 
 
 def checked_bounds(bounds: Any, n_features: int, names: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Lower and upper bounds as arrays, whichever way they were declared."""
+    """Lower and upper bounds of the features as arrays, infinite where they are not known."""
     if bounds is None:
         return None
     if isinstance(bounds, Mapping):
-        if names is None or set(bounds) != set(names):
+        unknown = [] if names is None else sorted(set(bounds) - set(names), key=str)
+        if names is None or unknown:
             raise ValueError(
-                "feature_bounds as a mapping needs a data frame and exactly one (lower, upper) for each of its columns"
-                + ("" if names is None else f"; check {sorted(set(bounds) ^ set(names), key=str)}")
+                "feature_bounds as a mapping needs a data frame and names columns of it"
+                + (f", which has no {', '.join(map(repr, unknown))}" if unknown else "")
             )
-        bounds = tuple(zip(*(bounds[name] for name in names), strict=True))
-    try:
-        lower, upper = (np.broadcast_to(np.asarray(bound, dtype=float), n_features).copy() for bound in bounds)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"feature_bounds must be (lower, upper) with numbers or arrays of {n_features}, a mapping from names, or "
-            f"None; got {bounds!r}"
-        ) from None
-    if not (np.all(lower < upper) and np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
-        raise ValueError(
-            "feature_bounds must be finite, with lower < upper for every feature: give all lower and then all upper "
-            "bounds, not a pair for each feature"
-        )
-    return lower, upper
+        pairs = [_pair(f"feature_bounds[{name!r}]", bounds.get(name), 1) for name in names]
+        lower, upper = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        return lower, upper
+    return _pair("feature_bounds", bounds, n_features)
 
 
 def checked_target_bounds(bounds: Any) -> tuple[float, float] | None:
-    """Lower and upper bound of the target."""
+    """Lower and upper bound of the target, infinite where they are not known."""
     if bounds is None:
         return None
+    lower, upper = _pair("target_bounds", bounds, 1)
+    return float(lower[0]), float(upper[0])
+
+
+def _pair(name: str, bounds: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """So many lower and upper bounds. None is one that is not known, and a number b stands for (-b, b)."""
+    if bounds is None:
+        bounds = -math.inf, math.inf
+    elif _is_number(bounds):
+        bounds = -bounds, bounds
+    kinds = f"two numbers or arrays of {size}" if size > 1 else "two numbers"
     try:
-        lower, upper = (float(bound) for bound in bounds)
+        pair = [_known(bound, unknown) for bound, unknown in zip(bounds, (-math.inf, math.inf), strict=True)]
+        lower, upper = (np.broadcast_to(bound, size).copy() for bound in pair)
     except (TypeError, ValueError):
-        raise ValueError(f"target_bounds must be (lower, upper) or None, got {bounds!r}") from None
-    if not -math.inf < lower < upper < math.inf:
-        raise ValueError(f"target_bounds must be finite with lower < upper, got {bounds!r}")
+        raise ValueError(
+            f"{name} must be a pair (lower, upper) of {kinds}, or one number b for (-b, b); None or an infinity where a "
+            f"bound is not known. Got {bounds!r}"
+        ) from None
+    if not np.all(lower < upper):
+        hint = ": give all lower and then all upper bounds, not a pair for each feature" if size > 1 else ""
+        raise ValueError(f"{name} must have lower < upper throughout{hint}. Got {bounds!r}")
     return lower, upper
+
+
+def _known(bound: Any, unknown: float) -> np.ndarray:
+    """A bound or an array of them, `unknown` where it is None or infinite on its side."""
+    array = np.array(bound, dtype=object)
+    return np.where(array == None, unknown, array).astype(float)  # noqa: E711
 
 
 def checked_smoothness(smoothness: Any, n_features: int) -> Any:

@@ -324,7 +324,9 @@ class _WithinRanges:
         if self.target_range is not None:
             columns, ranges = [*columns, data.target], [*ranges, self.target_range]
         every = zip(columns, np.asarray(self.center).tolist(), ranges, strict=True)
-        return np.array([kernel(column, center, 1.0 / bound, encoder) for column, center, bound in every], dtype=np.int64)
+        return np.array(
+            [kernel(column, center, 1.0 / bound, encoder) for column, center, bound in every], dtype=np.int64
+        )
 
 
 @dataclass(frozen=True, eq=False)

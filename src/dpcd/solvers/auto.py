@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpcd.losses import ABOUT_LABELS, Loss, Squared
-from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero
+from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero, bare
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
 from dpcd.solvers.joint import WholeRecordSolver
@@ -53,6 +53,7 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Lo
     records = n_records * mu
     if math.isinf(mu):
         return Choice(DPNewton(), "proximal Newton, because there is no noise")
+    penalty = bare(penalty)
     sparse = isinstance(penalty, (L1, WeightedL1)) or (isinstance(penalty, ElasticNet) and penalty.l1_ratio > 0.0)
     if sparse and n_columns >= _MANY_COLUMNS and n_columns * _RECORDS_PER_COLUMN > records:
         return Choice(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpcd.losses import Loss
-from dpcd.penalties import L1, Penalty, Zero
+from dpcd.penalties import L1, Penalty, Zero, bare, strengths
 from dpcd.privacy import Curator
 from dpcd.privacy.accounting import largest_range
 from dpcd.privacy.selection import SteepestVertex
-from dpcd.solvers.problem import ChargedAsGaussian, Problem, Solution, rehearse
+from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
 # In units of (typical slope)·(column's root mean square). Only the order of sums matters here, so it is a low one.
 _DEFAULT_CLIP = 1.0
@@ -67,7 +67,7 @@ class DPFrankWolfe(ChargedAsGaussian):
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise unless the penalty is l1 or none, and the clip finite where there is privacy."""
-        if not isinstance(penalty, (L1, Zero)):
+        if not isinstance(bare(penalty), (L1, Zero)):
             raise ValueError(
                 f"DPFrankWolfe works on an l1 ball, with an l1 penalty or none, not with {penalty!r}: use DPLasso, "
                 f"penalty='l1' or penalty=None, or solver=DPCD()"
@@ -89,14 +89,14 @@ class DPFrankWolfe(ChargedAsGaussian):
         weights = np.zeros(curator.n_columns)
         active = np.flatnonzero(problem.smoothness > 0.0)
         scales = np.sqrt(problem.smoothness / problem.loss.curvature)
-        strength = _strength(problem.penalty)
+        strength = strengths(problem.penalty, curator.n_columns)
         if len(active) == 0:
             return Solution(weights, 0, weights[None, :])
         clip = self.clip
         if clip is None:
             assert problem.slope is not None
             clip = _DEFAULT_CLIP * problem.slope
-        radius = self.radius or self._default_radius(problem, strength, float(scales.max()))
+        radius = self.radius or self._default_radius(problem, strength[active], scales[active])
         n_steps = self.n_steps
         if n_steps is None:
             n_steps = self._default_steps(problem, curator.n_records * math.sqrt(room), radius, clip, len(active))
@@ -105,7 +105,7 @@ class DPFrankWolfe(ChargedAsGaussian):
         if room <= 0.0:
             raise ValueError("there is no budget left for the steps")
         loss_range = largest_range(room / n_steps)
-        slopes = np.full_like(weights, strength)
+        slopes = strength
         path = []
         for t in range(n_steps):
             choice = SteepestVertex(
@@ -120,15 +120,16 @@ class DPFrankWolfe(ChargedAsGaussian):
         return Solution(weights, n_steps, np.array(path))
 
     @staticmethod
-    def _default_radius(problem: Problem, strength: float, largest_scale: float) -> float:
-        """A guess, within alpha·Σ|w_j| ≤ mean ℓ(y, 0), which all models satisfy that are better than the zero model."""
+    def _default_radius(problem: Problem, strength: Floats, scales: Floats) -> float:
+        """A guess, within Σ alpha_j|w_j| ≤ mean ℓ(y, 0), which all models satisfy that are better than the zero model."""
         assert problem.slope is not None
         guess = _DEFAULT_RADIUS * problem.slope / problem.loss.curvature
-        if strength == 0.0:
+        largest = float(np.max(np.divide(scales, strength, out=np.full_like(scales, math.inf), where=strength > 0.0)))
+        if math.isinf(largest):
             return guess
         label = 1.0 if problem.positive_class is not None else problem.slope
         zero_model = max(problem.loss.value(label, 0.0), problem.loss.value(-label, 0.0))
-        return min(guess, largest_scale * zero_model / strength)
+        return min(guess, largest * zero_model)
 
     @staticmethod
     def _default_steps(problem: Problem, records: float, radius: float, clip: float, n_active: int) -> int:
@@ -139,8 +140,3 @@ class DPFrankWolfe(ChargedAsGaussian):
         n_steps = (0.8 * reach * records / math.log(2.0 * n_active + 1.0)) ** (2.0 / 3.0)
         # Fewer steps may leave more, noise included, than the zero model, whose error is about clip²/(2·curvature).
         return int(min(n_steps, _LARGEST_DEFAULT_STEPS)) if n_steps >= 6.0 * reach**2 else 0
-
-
-def _strength(penalty: Penalty) -> float:
-    """Strength of an l1 penalty, 0 of none."""
-    return penalty.alpha if isinstance(penalty, L1) else 0.0

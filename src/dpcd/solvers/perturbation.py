@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpcd.losses import Loss
-from dpcd.penalties import L2, Penalty, Zero
+from dpcd.penalties import L2, Penalty, Zero, bare, strengths
 from dpcd.privacy import Curator, PrivacyBudget
 from dpcd.privacy.accounting import ORDERS
 from dpcd.privacy.perturbation import (
@@ -225,7 +225,8 @@ def _check_problem(
     solver: OutputPerturbation | ObjectivePerturbation, loss: Loss, penalty: Penalty, private: bool
 ) -> None:
     check_convex(loss)
-    if type(penalty) not in (Zero, L2) or (isinstance(penalty, L2) and not penalty.alpha >= 0.0):
+    own = bare(penalty)
+    if type(own) not in (Zero, L2) or (isinstance(own, L2) and not own.alpha >= 0.0):
         raise ValueError(
             f"{type(solver).__name__} works with an l2 penalty or none, not with {penalty!r}: use penalty='l2', "
             f"DPRidge, or solver=DPCD()"
@@ -250,9 +251,9 @@ def _fields(
     if n_active == 0:
         return None
     ridge = np.zeros(len(scales))
-    if isinstance(problem.penalty, L2):
-        penalized = (np.arange(len(scales)) < problem.n_penalized) & (scales > 0.0)
-        ridge[penalized] = problem.penalty.alpha / scales[penalized] ** 2
+    penalized = (np.arange(len(scales)) < problem.n_penalized) & (scales > 0.0)
+    strength = strengths(problem.penalty, problem.n_penalized)[penalized[: problem.n_penalized]]
+    ridge[penalized] = strength / scales[penalized] ** 2
     clip = solver.clip
     if clip is None:
         clip = problem.loss.lipschitz

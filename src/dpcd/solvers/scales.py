@@ -243,6 +243,15 @@ class Scales:
     features: Range | None
     target: Range | None
 
+    def roots(self, loss: Loss) -> Floats:
+        """Root mean square of each column, the intercept included, and 1 for those that stay out."""
+        return np.where(self.smoothness > 0.0, np.sqrt(self.smoothness / loss.curvature), 1.0)
+
+    @property
+    def target_scale(self) -> float:
+        """How far the target spreads, and 1 if nobody needs to know."""
+        return 1.0 if self.target is None else float(self.target.spread[0]) or 1.0
+
     @property
     def target_center(self) -> float:
         """What was subtracted from the target."""
@@ -299,15 +308,15 @@ def prepare(
         # Of a target of which nothing can be seen, or only the center that it has already, no column tells anything.
         smoothness = np.append(smoothness, 0.0 if nothing or alone else loss.curvature)
         uncertainty = np.append(uncertainty, 0.0)
-    slope = (float(target.spread[0]) if learns_slope and target is not None else loss.lipschitz) if needs_slope else None
+    slope = (
+        (float(target.spread[0]) if learns_slope and target is not None else loss.lipschitz) if needs_slope else None
+    )
     if nothing:
         smoothness = np.zeros_like(smoothness)
     return Scales(smoothness, slope, uncertainty, features, target)
 
 
-def _smoothness(
-    curator: Curator, loss: Loss, how: Smoothness | None, features: Range
-) -> tuple[Floats, Floats]:
+def _smoothness(curator: Curator, loss: Loss, how: Smoothness | None, features: Range) -> tuple[Floats, Floats]:
     """M_j of each column and the uncertainty in it, as a part."""
     smoothness, uncertainty = loss.curvature * features.spread**2, np.where(features.spread > 0.0, _UNCERTAIN, 0.0)
     seen = features.seen

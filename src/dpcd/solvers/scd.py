@@ -76,8 +76,8 @@ class DPSCD:
         """Raise unless the penalty is l2, which makes the dual smooth, and covers every column."""
         if not (isinstance(penalty, L2) and penalty.alpha > 0.0):
             raise ValueError(
-                f"DPSCD works on the dual of a problem with an l2 penalty of alpha > 0, not with {penalty!r}: use "
-                f"DPRidge or penalty='l2', or solver=DPCD()"
+                f"DPSCD works on the dual of a problem with one l2 penalty of alpha > 0 for all columns, not with "
+                f"{penalty!r}: use DPRidge or penalty='l2' with an alpha, or solver=DPCD()"
             )
         if intercept:
             raise ValueError("DPSCD has no place for an intercept without penalty: use fit_intercept=False, or DPCD()")

@@ -34,7 +34,7 @@ _USUAL_OCTAVES = 10.0
 # Shapes whose root mean squares are within this factor of each other say the same about a column's size.
 _ONE_SIZE = 4.0
 # A count that exceeds what is expected by so many deviations of noise belongs to the column, if it is within its reach.
-_STANDS_OUT = 3.5
+_STANDS_OUT = 4.0
 # Expected number of columns whose reach is noise: the price of one is a useless model.
 _FALSE_ALARMS = 1e-5
 _COLUMNS_AT_A_TIME = 64
@@ -66,12 +66,12 @@ class Shapes(NamedTuple):
 def shapes() -> Shapes:
     """Four kinds of columns, each as likely as any other, in a few variants."""
     normal = ndtri((np.arange(_POINTS) + 0.5) / _POINTS)
-    numbers = [
-        sign * place * (1.0 + spread * normal)
-        for place in 2.0 ** np.arange(0.0, 1.0, 0.25)
-        for spread in 2.0 ** -np.array([0.0, 1.0, 2.0, 3.0, 5.0])
-        for sign in (1.0, -1.0)
-    ]
+    places = [(spread, place, 0.25) for spread in (4.0, 2.0, 1.0, 0.5, 0.25) for place in 2.0 ** np.arange(0, 1, 0.25)]
+    for spread in (0.125, 0.03125):
+        # Numbers so close together are all in one octave, unless they are this close to the end of it.
+        places += [(spread, 1.0 + beside * spread, 0.25 * spread) for beside in np.arange(-2.0, 2.25, 0.25)]
+        places += [(spread, place, (1.0 - 4.25 * spread) / 3.0) for place in 2.0 ** np.arange(0.25, 1, 0.25)]
+    numbers = [sign * place * (1.0 + spread * normal) for spread, place, _ in places for sign in (1.0, -1.0)]
     centered = [deviation * normal for deviation in (1.0, math.sqrt(2.0))]
     rare = 2.0 ** -np.arange(7)
     amounts = [
@@ -86,7 +86,8 @@ def shapes() -> Shapes:
     cells, first, second = (
         np.array([_in_cells(points, points**power) for kind in kinds for points in kind]) for power in (0, 1, 2)
     )
-    prior = np.concatenate([np.full(len(kind), 1.0 / (len(kinds) * len(kind))) for kind in kinds])
+    weights = [np.repeat([weight for *_, weight in places], 2), *(np.ones(len(kind)) for kind in kinds[1:])]
+    prior = np.concatenate([weight / (len(kinds) * weight.sum()) for weight in weights])
     return Shapes(cells, first, second, np.log(prior), np.arange(len(prior)) >= len(prior) - len(flags))
 
 
@@ -130,12 +131,6 @@ def _histograms(windows: Floats) -> Floats:
 _SCALES = np.ldexp(1.0, np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1))
 _LOWER_ENDS = np.concatenate([_SCALES[::-1], [0.0], _SCALES])
 _SIGNS = np.repeat([-1.0, 0.0, 1.0], [BUCKETS, 1, BUCKETS])
-
-
-# Lower ends of the octaves of absolute values, and signs, in the order of a histogram's cells.
-_SCALES = np.ldexp(1.0, np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1))
-_LOWER_ENDS = np.concatenate([_SCALES[::-1], [0.0], _SCALES])
-_SIGNS = np.repeat([-1.0, 0.0, 1.0], [BUCKETS, 1, BUCKETS])
 # Mean of x and x² over an octave from 1 on, if all parts of it are as likely on a logarithmic scale.
 _MEAN_IN_OCTAVE, _SQUARE_IN_OCTAVE = 1.0 / math.log(2.0), 1.5 / math.log(2.0)
 
@@ -163,7 +158,9 @@ class Reading:
     excess: Floats
 
     @classmethod
-    def of(cls, counts: Floats, noise: Floats, n_records: int, lower: Floats, upper: Floats) -> Reading:
+    def of(
+        cls, counts: Floats, noise: Floats, n_records: int, lower: Floats, upper: Floats, around: Floats
+    ) -> Reading:
         """Read noisy histograms, a row for each column.
 
         Parameters
@@ -175,16 +172,21 @@ class Reading:
         lower, upper
             Bounds of the values, as distances from the center; infinite where they are not known. Means lie within
             them, and a deviation is at most half of their distance.
+        around
+            By how much centers that an earlier look found are off, about; 0 for those that nobody has looked for.
         """
         few = [slice(k, k + _COLUMNS_AT_A_TIME) for k in range(0, len(counts), _COLUMNS_AT_A_TIME)]
-        parts = [_read(counts[k], noise[k], float(n_records), lower[k], upper[k], len(counts)) for k in few]
+        known = noise, lower, upper, around
+        parts = [_read(counts[k], float(n_records), *(value[k] for value in known), len(counts)) for k in few]
         return cls(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
 
-def _read(counts: Floats, noise: Floats, n: float, lower: Floats, upper: Floats, n_columns: int) -> tuple[Floats, ...]:
+def _read(
+    counts: Floats, n: float, noise: Floats, lower: Floats, upper: Floats, around: Floats, n_columns: int
+) -> tuple[Floats, ...]:
     """The fields of a `Reading`, for some of so many columns."""
     bank = shapes()
-    weights, belief = _likely(counts, noise, n, lower, upper)
+    weights, belief = _likely(counts, n, noise, lower, upper, around)
     # What likely shapes expect of each cell: records, and what these contribute to the mean and to the mean square.
     scaled = weights * _SCALES[:, None]
     squared = scaled * _SCALES[:, None]
@@ -212,12 +214,17 @@ def _read(counts: Floats, noise: Floats, n: float, lower: Floats, upper: Floats,
     return mean, np.sqrt(variance), reach, belief, excess
 
 
-def _likely(counts: Floats, noise: Floats, n: float, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+def _likely(
+    counts: Floats, n: float, noise: Floats, lower: Floats, upper: Floats, around: Floats
+) -> tuple[Floats, Floats]:
     """Probabilities of shapes of the most likely size, column × scale × shape, and of that size."""
     bank = shapes()
     mean, square = bank.first.sum(axis=1) * _SCALES[:, None], bank.second.sum(axis=1) * _SCALES[:, None] ** 2
     size, deviation = np.sqrt(square), np.sqrt(square - mean**2)
-    log_prior = bank.log_prior - np.log1p((np.log2(_SCALES)[:, None] / _USUAL_OCTAVES) ** 2)
+    usual = -np.log1p((np.log2(_SCALES)[:, None] / _USUAL_OCTAVES) ** 2)
+    # A center that is off falls within a small distance of a value with a probability in proportion to that distance.
+    off = around[:, None, None]
+    log_prior = bank.log_prior + np.where(off > 0.0, np.log(np.minimum(size / np.where(off > 0.0, off, 1.0), 1.0)), usual)
     log_prior = np.where(bank.is_flag & (_SCALES[:, None] != 1.0), -np.inf, log_prior)
     low, high = lower[:, None, None], upper[:, None, None]
     possible = (mean >= low) & (mean <= high) & (deviation <= (high - low) / 2.0)

@@ -31,7 +31,7 @@ _NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.5
 # Where noise in the counts exceeds this part of the records, columns do not stand out from it.
 _HIDES_COLUMNS = 0.17
 # Each look around what was found divides the distance from the center by four or more.
-_MOST_LOOKS, _NEAR = 5, 4.0
+_MOST_LOOKS, _NEAR = 5, 2.0
 _ACCEPT = 0.5
 # What is not known of a center after looks, as a part of the deviation; and of a second moment, as a part of itself.
 _DOUBT, _UNCERTAIN = 0.5, 0.5
@@ -51,13 +51,12 @@ class Limits(NamedTuple):
     looks: float
     means: float
     tails: float = 0.02
-    doubt: float | None = None
 
 
 _FEATURES = Limits(look=0.12, looks=0.3, means=0.05)
 _TARGET = Limits(look=0.1, looks=0.4, means=0.1)
 # Where columns are hopeless, all there is to learn is the target's center.
-_TARGET_ALONE = Limits(look=0.2, looks=0.7, means=1.0)
+_TARGET_ALONE = Limits(look=0.2, looks=0.8, means=1.0)
 
 
 class Smoothness(Protocol):
@@ -415,7 +414,7 @@ def _look(
     share_of_all, left = look_share(curator.n_records, max(1, len(looked_at)), room, limits), limits.looks
     center, counts, precision = np.clip(0.0, lower, upper), np.zeros((len(lower), CELLS)), np.zeros(len(lower))
     found, first = _Places(*np.zeros((3, len(lower)))), _Places(*np.zeros((3, len(lower))))
-    pending, narrow = looked_at, np.arange(0)
+    pending, narrow, around = looked_at, np.arange(0), np.zeros(len(lower))
     for _ in range(_MOST_LOOKS):
         share = max(share_of_all * len(pending) / max(1, len(looked_at)), min(share_of_all, _LEAST_SHARE))
         if not len(pending) or share > left:
@@ -428,12 +427,15 @@ def _look(
         precision[pending] += own
         counts[pending] += (own / precision[pending])[:, None] * (released - counts[pending])
         within = lower[pending] - center[pending], upper[pending] - center[pending]
-        reading = Reading.of(counts[pending], precision[pending] ** -0.5, curator.n_records, *within)
+        noise = precision[pending] ** -0.5
+        reading = Reading.of(counts[pending], noise, curator.n_records, *within, around[pending])
         # What is in doubt by less than another look costs is sure enough.
-        seen, sure = reading.belief >= _ACCEPT, 1.0 - reading.belief <= (limits.doubt or share)
+        seen, sure = reading.belief >= _ACCEPT, 1.0 - reading.belief <= share
         beyond = np.maximum(reading.reach - abs(reading.mean), 0.0)
         # What an earlier look has shown stays known where a closer one shows nothing.
-        places = center[pending] + reading.mean, reading.deviation, beyond
+        # As many records as noise hides may lie where the look before this one had them.
+        deviation = np.hypot(reading.deviation, (columns is not None) * np.sqrt(noise / curator.n_records) * around[pending])
+        places = center[pending] + reading.mean, deviation, beyond
         fresh = seen & (first.deviation[pending] == 0.0)
         for field_, known, value in zip(found, first, places, strict=True):
             field_[pending[seen]] = value[seen]
@@ -441,7 +443,8 @@ def _look(
         closer = seen & sure & (reading.excess > _NARROW) & centered
         narrow, pending = pending[closer], pending[closer | ~sure]
         # The next look is around where this one found them, and for values near there.
-        center[narrow], counts[narrow], precision[narrow] = found.center[narrow], 0.0, 0.0
+        center[narrow], around[narrow] = found.center[narrow], found.deviation[narrow]
+        counts[narrow], precision[narrow] = 0.0, 0.0
         lower, upper = lower.copy(), upper.copy()
         lower[narrow] = np.maximum(lower[narrow], center[narrow] - _NEAR * found.deviation[narrow])
         upper[narrow] = np.minimum(upper[narrow], center[narrow] + _NEAR * found.deviation[narrow])

@@ -54,9 +54,9 @@ _SHARED_DOC = (
     fit_intercept : bool, default=True
         Whether to fit an intercept, which is never penalised.
     clip_predictions : bool, default=True
-        Whether predictions clip features to the ranges that the fit clipped them to, `feature_ranges_`. Few records
-        lie beyond, too few for anything private to be learnt from them, and a line that continues there unchecked can
-        be far off. False trusts it to.
+        Whether predictions clip features to the ranges that the fit clipped them to, `feature_ranges_`, and keep to the
+        range of the target, `target_range_`. Few records lie beyond, too few for anything private to be learnt from
+        them, and a line that continues there unchecked can be far off. False trusts it to.
 """
     + SPENDING_DOC
     + """
@@ -90,7 +90,9 @@ _REGRESSION_DOC = _SHARED_DOC.replace(
     """coef_ : array of shape (n_features,)
         Coefficients.
     intercept_ : float
-        Intercept, 0 without one.""",
+        Intercept, 0 without one.
+    target_range_ : (float, float) or None
+        What the target was clipped to, declared or learnt; None if it was not, or if that is not what is predicted.""",
 )
 _CLASSIFICATION_DOC = _SHARED_DOC.replace(
     "{TARGET}",
@@ -244,6 +246,8 @@ class _PrivateLinearModel(BaseEstimator):
         self.feature_ranges_ = None if ranges is None else np.column_stack([ranges.lower, ranges.upper])
         self.unseen_features_ = np.flatnonzero(scales.smoothness[:n_features] == 0.0)
         self.n_iter_ = max(solution.n_passes for solution in solutions)
+        if positive_classes == [None]:
+            self.target_range_ = scales.target_range if isinstance(loss, (Squared, Huber)) else None
         self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
         self._solver_notes = solutions[0].notes
         self._keep(coefficients, intercepts)
@@ -297,7 +301,10 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
 
     def predict(self, X):
         """Predict the target."""
-        return self._linear_predictor(X)
+        predicted = self._linear_predictor(X)
+        if self.clip_predictions and self.target_range_ is not None:
+            predicted = np.clip(predicted, *self.target_range_)
+        return predicted
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -160,8 +160,8 @@ def _pair(name: str, bounds: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
         lower, upper = (np.broadcast_to(bound, size).copy() for bound in pair)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} must be a pair (lower, upper) of {kinds}, or one number b for (-b, b); None or an infinity where a "
-            f"bound is not known. Got {bounds!r}"
+            f"{name} must be a pair (lower, upper) of {kinds}, or one number b for (-b, b); None or an infinity where "
+            f"a bound is not known. Got {bounds!r}"
         ) from None
     if not np.all(lower < upper):
         hint = ": give all lower and then all upper bounds, not a pair for each feature" if size > 1 else ""

@@ -367,7 +367,7 @@ class _GaussianMeans(_WithinRanges):
 
 @dataclass(frozen=True, eq=False)
 class ClippedMeans(_GaussianMeans):
-    """mean of clamp((x_j − center_j)/range_j, ± 1) of columns, and of the target if it has a range: one Gaussian release.
+    """mean of clamp((x_j − center_j)/range_j, ± 1) of columns, and of the target if it has a range, in one release.
 
     Notes
     -----

@@ -121,7 +121,7 @@ class DPFrankWolfe(ChargedAsGaussian):
 
     @staticmethod
     def _default_radius(problem: Problem, strength: Floats, scales: Floats) -> float:
-        """A guess, within Σ alpha_j|w_j| ≤ mean ℓ(y, 0), which all models satisfy that are better than the zero model."""
+        """A guess, within Σ alpha_j|w_j| ≤ mean ℓ(y, 0), as all models are that are better than the zero model."""
         assert problem.slope is not None
         guess = _DEFAULT_RADIUS * problem.slope / problem.loss.curvature
         largest = float(np.max(np.divide(scales, strength, out=np.full_like(scales, math.inf), where=strength > 0.0)))

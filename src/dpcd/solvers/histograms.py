@@ -31,6 +31,8 @@ _POINTS = 1000
 _MISFIT = 0.02
 # Columns are in units of which people write numbers between 1/1000 and 1000: prior for the octave of their scale.
 _USUAL_OCTAVES = 10.0
+# Means lie within so many of the deviations that an earlier look found, and deviations are not larger than that.
+_NEAR = 2.0
 # Shapes whose root mean squares are within this factor of each other say the same about a column's size.
 _ONE_SIZE = 4.0
 # A count that exceeds what is expected by so many deviations of noise belongs to the column, if it is within its reach.
@@ -158,9 +160,7 @@ class Reading:
     excess: Floats
 
     @classmethod
-    def of(
-        cls, counts: Floats, noise: Floats, n_records: int, lower: Floats, upper: Floats, around: Floats
-    ) -> Reading:
+    def of(cls, counts: Floats, noise: Floats, n_records: int, lower: Floats, upper: Floats, around: Floats) -> Reading:
         """Read noisy histograms, a row for each column.
 
         Parameters
@@ -173,11 +173,12 @@ class Reading:
             Bounds of the values, as distances from the center; infinite where they are not known. Means lie within
             them, and a deviation is at most half of their distance.
         around
-            By how much centers that an earlier look found are off, about; 0 for those that nobody has looked for.
+            Deviations that an earlier look found around centers of its own; 0 where there was none.
         """
+        near = np.where(around > 0.0, _NEAR * around, math.inf)
+        lower, upper = np.maximum(lower, -near), np.minimum(upper, near)
         few = [slice(k, k + _COLUMNS_AT_A_TIME) for k in range(0, len(counts), _COLUMNS_AT_A_TIME)]
-        known = noise, lower, upper, around
-        parts = [_read(counts[k], float(n_records), *(value[k] for value in known), len(counts)) for k in few]
+        parts = [_read(counts[k], float(n_records), noise[k], lower[k], upper[k], around[k], len(counts)) for k in few]
         return cls(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
 
@@ -199,7 +200,7 @@ def _read(
     # shapes have them, or anywhere in the octave where these have none.
     reach = _reach(counts, noise, np.sqrt(second.sum(axis=1) / n), n_columns)
     surplus = counts - expected
-    stands_out = (np.abs(surplus) > _STANDS_OUT * noise[:, None]) & (_LOWER_ENDS < reach[:, None])
+    stands_out = (np.abs(surplus) > _STANDS_OUT * noise[:, None]) & (reach[:, None] > _LOWER_ENDS)
     surplus = np.maximum(np.where(stands_out, surplus, 0.0), -expected)
     known = expected > 1e-6 * n
     records = np.where(known, expected, 1.0)
@@ -223,8 +224,9 @@ def _likely(
     size, deviation = np.sqrt(square), np.sqrt(square - mean**2)
     usual = -np.log1p((np.log2(_SCALES)[:, None] / _USUAL_OCTAVES) ** 2)
     # A center that is off falls within a small distance of a value with a probability in proportion to that distance.
-    off = around[:, None, None]
-    log_prior = bank.log_prior + np.where(off > 0.0, np.log(np.minimum(size / np.where(off > 0.0, off, 1.0), 1.0)), usual)
+    off = np.where(around > 0.0, around, 1.0)[:, None, None]
+    beside = np.log(np.minimum(size / off, 1.0))
+    log_prior = bank.log_prior + np.where(around[:, None, None] > 0.0, beside, usual)
     log_prior = np.where(bank.is_flag & (_SCALES[:, None] != 1.0), -np.inf, log_prior)
     low, high = lower[:, None, None], upper[:, None, None]
     possible = (mean >= low) & (mean <= high) & (deviation <= (high - low) / 2.0)
@@ -242,7 +244,7 @@ def _likely(
 
 
 def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Floats:
-    """Upper end of the highest octave that belongs to a column of this size: none between does not, or it surely does."""
+    """Upper end of the highest octave that belongs to a column of this size: all below it do, or it surely does."""
     either = np.maximum(counts[:, BUCKETS + 1 :], counts[:, BUCKETS - 1 :: -1])
     stands_out = either > _STANDS_OUT * noise[:, None]
     surely = either > math.sqrt(2.0 * math.log(2 * BUCKETS * n_columns / _FALSE_ALARMS)) * noise[:, None]

@@ -27,14 +27,14 @@ from dpcd.solvers.problem import Floats
 # flags are seen.
 _SHOWS_COLUMNS, _SHOWS_TAILS = 0.05, 0.005
 # Noise in a mean, as a part of the deviation, that is worth paying for, and within how many deviations it is taken.
-_NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.5
+_NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.0
 # Where noise in the counts exceeds this part of the records, columns do not stand out from it.
 _HIDES_COLUMNS = 0.17
 # Each look around what was found divides the distance from the center by four or more.
-_MOST_LOOKS, _NEAR = 5, 2.0
+_MOST_LOOKS = 5
 _ACCEPT = 0.5
 # What is not known of a center after looks, as a part of the deviation; and of a second moment, as a part of itself.
-_DOUBT, _UNCERTAIN = 0.5, 0.5
+_DOUBT, _UNCERTAIN = 0.4, 0.5
 # The least part of μ² for any release here, and noise in counts that is none.
 _LEAST_SHARE, _NO_NOISE = 0.005, 1e-6
 # A column of which more is likely than not that a look around its center shows it to be half as wide, or less.
@@ -252,6 +252,11 @@ class Scales:
         return 1.0 if self.target is None else float(self.target.spread[0]) or 1.0
 
     @property
+    def target_range(self) -> tuple[float, float] | None:
+        """What the target was clipped to, if it was."""
+        return None if self.target is None else (float(self.target.lower[0]), float(self.target.upper[0]))
+
+    @property
     def target_center(self) -> float:
         """What was subtracted from the target."""
         return 0.0 if self.target is None else float(self.target.center[0])
@@ -272,7 +277,11 @@ def prepare(
     the intercept. Declared M_j belong to the columns as they are, and who declares them knows the data well enough not
     to be charged for looks that nobody asked for.
     """
-    known = declared.smoothness if isinstance(declared.smoothness, np.ndarray) else None
+    known = how = None
+    if isinstance(declared.smoothness, np.ndarray):
+        known = declared.smoothness
+    else:
+        how = declared.smoothness
     learns_slope = needs_slope and math.isinf(loss.lipschitz)
     looks_at_target = numeric_target and (learns_slope or (intercept and known is None))
     unknown = np.full(n_features, -math.inf), np.full(n_features, math.inf)
@@ -302,7 +311,7 @@ def prepare(
     if known is not None:
         smoothness = known
     elif features is not None and not (nothing or alone):
-        smoothness, uncertainty = _smoothness(curator, loss, declared.smoothness, features)
+        smoothness, uncertainty = _smoothness(curator, loss, how, features)
     if intercept:
         # Of a target of which nothing can be seen, or only the center that it has already, no column tells anything.
         smoothness = np.append(smoothness, 0.0 if nothing or alone else loss.curvature)
@@ -433,8 +442,11 @@ def _look(
         seen, sure = reading.belief >= _ACCEPT, 1.0 - reading.belief <= share
         beyond = np.maximum(reading.reach - abs(reading.mean), 0.0)
         # What an earlier look has shown stays known where a closer one shows nothing.
-        # As many records as noise hides may lie where the look before this one had them.
-        deviation = np.hypot(reading.deviation, (columns is not None) * np.sqrt(noise / curator.n_records) * around[pending])
+        deviation = reading.deviation
+        if columns is not None:
+            # As many records as noise hides may lie where the look before this one had them. (The target's mean is
+            # worth more than its tails: where budgets are small it is all there is to learn.)
+            deviation = np.hypot(deviation, np.sqrt(noise / curator.n_records) * around[pending])
         places = center[pending] + reading.mean, deviation, beyond
         fresh = seen & (first.deviation[pending] == 0.0)
         for field_, known, value in zip(found, first, places, strict=True):
@@ -445,9 +457,6 @@ def _look(
         # The next look is around where this one found them, and for values near there.
         center[narrow], around[narrow] = found.center[narrow], found.deviation[narrow]
         counts[narrow], precision[narrow] = 0.0, 0.0
-        lower, upper = lower.copy(), upper.copy()
-        lower[narrow] = np.maximum(lower[narrow], center[narrow] - _NEAR * found.deviation[narrow])
-        upper[narrow] = np.minimum(upper[narrow], center[narrow] + _NEAR * found.deviation[narrow])
     # What still is narrow after so many looks is a spike: all that varies was in sight at the first.
     for field_, known in zip(found, first, strict=True):
         field_[narrow] = known[narrow]

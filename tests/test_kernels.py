@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from dpcd.compilation import compiled
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import L1
 from dpcd.privacy import kernels
-from dpcd.privacy.kernels import BUCKETS, Lattice
+from dpcd.privacy.kernels import BUCKETS, CELLS, Lattice
 from problems import LOSSES, PENALTIES, name, simulate
 
 BOUND = 2.0**40
@@ -155,29 +156,41 @@ def test_sums_do_not_depend_on_the_order_of_rows_nor_on_threads(rng):
 
 
 def test_square_sum_equals_its_definition_and_stays_within_the_bound():
-    kernel = compiled(kernels.square_sum, Lattice)
+    kernel, center = compiled(kernels.square_sum, Lattice), 3.0
     column = np.array(WILD)
     with np.errstate(all="ignore"):
-        expected = sum(twins.encode(float(x * 0.5) ** 2 if abs(x) < 1e150 else np.inf, BOUND, BOUND) for x in column)
+        away = column - center
+        expected = sum(twins.encode(float(x * 0.5) ** 2 if abs(x) < 1e150 else np.inf, BOUND, BOUND) for x in away)
         # NaN counts as the largest value, like infinities.
-    assert kernel(column, 0.5, Lattice(BOUND)) == expected
+    assert kernel(column, center, 0.5, Lattice(BOUND)) == expected
     for x in column:
-        assert 0 <= kernel(np.array([x]), 0.5, Lattice(BOUND)) <= BOUND
+        assert 0 <= kernel(np.array([x]), center, 0.5, Lattice(BOUND)) <= BOUND
 
 
-def test_dyadic_counts_put_a_record_into_at_most_one_bucket():
+def test_dyadic_counts_put_a_record_into_exactly_one_cell():
     kernel = compiled(kernels.dyadic_counts)
     for x in WILD:
-        counts = kernel(np.array([x]), 0.0)
-        assert counts.min() == 0
-        assert counts.sum() == (0 if x == 0.0 or np.isnan(x) else 1)
-    column = np.array([1.0, -1.5, 2.0, 0.75, 2.0**-59, 2.0**60])
-    counts = kernel(column, 0.0)
-    assert np.array_equal(kernel(column + 3.0, 3.0)[55:], counts[55:])
-    expected = np.zeros(BUCKETS)
-    for k in (0, 0, 1, -1, -59, 60):
-        expected[k + 60] += 1
-    assert np.array_equal(counts, expected)
+        for center in (0.0, 1.0, -1e308):
+            counts = kernel(np.array([x]), center)
+            assert counts.shape == (CELLS,)
+            assert counts.min() == 0
+            assert counts.sum() == 1
+    middle = BUCKETS
+    for x, cell in (
+        (0.0, middle),
+        (math.nan, middle),
+        (1.0, middle + 61),
+        (-1.5, middle - 61),
+        (2.0, middle + 62),
+        (-0.75, middle - 60),
+        (2.0**-59, middle + 2),
+        (5e-324, middle + 1),
+        (-(2.0**60), 0),
+        (math.inf, CELLS - 1),
+    ):
+        assert np.flatnonzero(kernel(np.array([x]), 0.0)).tolist() == [cell], x
+    column = np.array([1.0, -1.5, 2.0, -0.75])
+    assert np.array_equal(kernel(column + 3.0, 3.0), kernel(column, 0.0))
 
 
 def run_python(code, **environment):

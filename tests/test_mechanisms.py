@@ -13,7 +13,15 @@ from dpcd.losses import Squared
 from dpcd.penalties import L1, Zero
 from dpcd.privacy import Columns, PrivacyCost, SeededNoise
 from dpcd.privacy.accounting import SMALLEST_SCALE
-from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, LaplaceSecondMoments, SecondMoments, lattice
+from dpcd.privacy.kernels import BUCKETS, CELLS
+from dpcd.privacy.mechanisms import (
+    ClippedMeans,
+    CoordinateUpdates,
+    DyadicCounts,
+    LaplaceSecondMoments,
+    SecondMoments,
+    lattice,
+)
 from dpcd.privacy.sampling import FixedSize
 from dpcd.privacy.stochastic import DualSteps, GradientSteps
 from test_kernels import wild_floats
@@ -55,8 +63,12 @@ MECHANISMS = [
     updates(),
     SecondMoments(np.array([0, 2]), np.array([1.0, 3.0]), 2.0, 4.0),
     SecondMoments(np.array([0, 2]), np.array([1.0, 3.0]), None, 4.0),
+    SecondMoments(np.array([0, 2]), np.array([1.0, 3.0]), None, 4.0, center=np.array([1e308, -7.0])),
+    ClippedMeans(np.array([0, 2]), np.array([1.0, 3.0]), 2.0, 4.0),
+    ClippedMeans(np.array([1]), np.array([3.0]), None, 4.0, center=np.array([-1e308])),
     LaplaceSecondMoments(np.array([0, 1]), np.array([1.0, 3.0]), 2.0, 0.3),
     DyadicCounts(3, True, 4.0),
+    DyadicCounts(np.array([1, 2]), True, 4.0, center=np.array([1e308, -3.0, 5e-324])),
     DyadicCounts(0, True, 4.0),
 ]
 IDS = [f"{type(m).__name__}-{i}" for i, m in enumerate(MECHANISMS)]
@@ -91,7 +103,7 @@ def test_neighbours_move_what_is_released_by_no_more_than_the_noise_covers(mecha
     if isinstance(mechanism, CoordinateUpdates):
         assert np.linalg.norm(difference) <= 2 * bound
         assert scale == pytest.approx(multiplier * 2 * bound)
-    elif isinstance(mechanism, SecondMoments):
+    elif isinstance(mechanism, (SecondMoments, ClippedMeans)):
         # Released means are sums/(nB): the noise in them has standard deviation `noise_level`.
         assert np.linalg.norm(difference) <= mechanism.noise_level(5) / multiplier * (1 + 1e-12)
     elif isinstance(mechanism, LaplaceSecondMoments):
@@ -123,10 +135,12 @@ def test_cost_equals_what_is_released(mechanism, rng):
         bound = lattice(n, *(2 * z for z in mechanism.noise_multipliers)).bound
         spent = sum(size * (2 * bound / scale) ** 2 for _, scale, size in noise.asked)
         assert draws == mechanism.count
-    elif isinstance(mechanism, SecondMoments):
+    elif isinstance(mechanism, (SecondMoments, ClippedMeans)):
         ((_, scale, size),) = noise.asked
-        largest = mechanism.noise_multiplier * math.sqrt(mechanism.size)
-        spent = size * (lattice(n, largest, largest).bound / scale) ** 2
+        # A square moves by the bound, a mean by twice that.
+        reach = 1.0 if isinstance(mechanism, SecondMoments) else 2.0
+        largest = mechanism.noise_multiplier * reach * math.sqrt(mechanism.size)
+        spent = size * (reach * lattice(n, largest, largest).bound / scale) ** 2
     else:
         ((_, scale, size),) = noise.asked
         spent = 2 * mechanism.size * (lattice(n, mechanism.noise_level, mechanism.noise_level).bound / scale) ** 2
@@ -160,10 +174,25 @@ def test_moments_and_counts_are_right_without_noise(rng):
     np.testing.assert_allclose(moments, expected, rtol=1e-9)
     laplace = LaplaceSecondMoments(np.array([0, 2]), np.array([2.0, 0.2]), 1.5, math.inf).run(data, Recorder())
     np.testing.assert_allclose(laplace, expected, rtol=1e-9)
+    around = ClippedMeans(np.array([1]), np.array([5.0]), 1.0, 0.0, center=np.array([20.0, -0.5])).run(data, Recorder())
+    np.testing.assert_allclose(
+        around, [np.mean(np.clip((X[:, 1] - 20.0) / 5.0, -1, 1)), np.mean(np.clip(y + 0.5, -1, 1))]
+    )
     counts = DyadicCounts(3, True, 0.0).run(data, Recorder())
-    assert counts.shape == (4, 121)
+    assert counts.shape == (4, CELLS)
     assert counts.sum(axis=1).tolist() == [300, 300, 300, 300]
-    assert counts[1, 60 + 3] == np.count_nonzero((np.abs(X[:, 1]) >= 8) & (np.abs(X[:, 1]) < 16))
+    assert counts[1, BUCKETS + 1 + 60 + 3] == np.count_nonzero((X[:, 1] >= 8) & (X[:, 1] < 16))
+    assert counts[1, BUCKETS - 1 - 60 - 3] == np.count_nonzero((X[:, 1] <= -8) & (X[:, 1] > -16))
+
+
+def test_centers_are_finite_and_one_for_each():
+    for center in (np.array([1.0]), np.array([1.0, math.nan]), np.array([math.inf, 0.0])):
+        for make in (
+            lambda center: ClippedMeans(np.array([0, 1]), np.ones(2), None, 1.0, center=center),
+            lambda center: DyadicCounts(2, False, 1.0, center=center),
+        ):
+            with pytest.raises(ValueError, match="one finite value"):
+                make(center)
 
 
 @pytest.mark.parametrize("n", [1, 2, 1000, 45_312, 10**9, 2**40])

@@ -1,4 +1,4 @@
-"""Ranges and smoothness learnt from noisy releases."""
+"""Where columns lie and how far they spread, learnt from noisy releases or declared."""
 
 import math
 
@@ -9,14 +9,9 @@ from dpcd import DPLogisticRegression, DPRidge
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
-from dpcd.solvers.scales import Declared, Range, prepare
-from dpcd.solvers.scales import _range as range_at
+from dpcd.solvers.scales import Declared, hides_columns, prepare, usual_shares
 
 SQUARED = Squared()
-
-
-def _range(counts, noise, level):
-    return range_at(counts, noise, level, level)
 
 
 def curator_of(X, y, epsilon=1.0, seed=0, intercept=False):
@@ -27,7 +22,7 @@ def curator_of(X, y, epsilon=1.0, seed=0, intercept=False):
 
 def learn(X, y, loss=SQUARED, seed=0, declared=None, intercept=False, needs_slope=True, epsilon=1.0):
     curator = curator_of(X, y, seed=seed, intercept=intercept, epsilon=epsilon)
-    declared = declared or Declared(None, None, GaussianSmoothness())
+    declared = declared or Declared(None, None)
     return prepare(curator, loss, declared, X.shape[1], intercept, needs_slope), curator
 
 
@@ -39,6 +34,8 @@ def test_smoothness_is_right_over_24_orders_of_magnitude(rng):
         ratio = learnt.smoothness / np.mean(X**2, axis=0)
         assert np.all((ratio > 0.6) & (ratio < 1.6)), ratio
         assert 0.7 < learnt.slope / 1e5 < 1.4
+    exact, _ = learn(X, y, declared=Declared(None, None, GaussianSmoothness()))
+    assert np.all(abs(exact.smoothness / np.mean(X**2, axis=0) - 1.0) < 0.2)
 
 
 def test_odd_columns(rng):
@@ -71,107 +68,170 @@ def test_only_what_is_needed_is_released(rng):
         _, curator = learn(X, y, loss, declared=declared, needs_slope=needs_slope)
         return [release.description.split()[0] for release in curator.releases]
 
-    gaussian = GaussianSmoothness()
     assert released(Squared(), Declared(None, None, known), False) == []
     assert released(Logistic(), Declared(None, None, known), True) == []
-    assert released(Squared(), Declared(None, None, known), True) == ["histograms", "second"]
-    assert released(Squared(), Declared(None, target, known), True) == ["second"]
-    assert released(Logistic(), Declared(bounds, None, gaussian), True) == ["second"]
-    assert released(Squared(), Declared(bounds, target, gaussian), True) == ["second"]
-    assert released(Squared(), Declared(None, None, gaussian), True) == ["histograms", "second"]
+    assert released(Squared(), Declared(None, None, known), True) == ["histograms"]
+    assert released(Logistic(), Declared(None, None), False) == ["histograms"]
+    assert released(Squared(), Declared(None, None), True) == ["histograms", "histograms"]
+    # Bounds say what is possible, and not where values are.
+    assert released(Squared(), Declared(bounds, target), True) == ["histograms", "histograms"]
+    assert released(Logistic(), Declared(bounds, None, GaussianSmoothness()), True) == ["histograms", "second"]
 
 
-def test_public_bounds_center_only_with_an_intercept_and_unknown_smoothness(rng):
-    X, y = 10.0 + rng.random((5000, 2)), 100.0 + rng.random(5000)
-    declared = Declared((np.full(2, 9.0), np.full(2, 13.0)), (90.0, 120.0), GaussianSmoothness())
-    learnt, curator = learn(X, y, declared=declared, intercept=True)
-    assert learnt.features.center.tolist() == [11.0, 11.0]
-    assert learnt.target_center == 105.0
-    np.testing.assert_allclose(curator._columns.features[:, :2], X - 11.0)
-    assert learnt.smoothness[2] == 1.0
-    learnt, _ = learn(X, y, declared=declared, intercept=False)
-    assert learnt.features.center.tolist() == [0.0, 0.0]
-    assert learnt.target_center == 0.0
-    known = Declared(declared.feature_bounds, None, np.ones(2))
-    assert learn(X, y, Logistic(), declared=known, intercept=True)[0].features.center.tolist() == [0.0, 0.0]
+def test_looks_at_the_target_are_for_it_alone(rng):
+    """One number is seen with noise of √2, whatever the number of columns."""
+    X, y = rng.normal(size=(5000, 40)), 100.0 + rng.normal(size=5000)
+    _, curator = learn(X, y, intercept=True, needs_slope=False)
+    target, *_, features = [release for release in curator.releases if release.description == "histograms of values"]
+    alone, _ = learn(X[:, :1], y, intercept=True, needs_slope=False)
+    assert abs(alone.target_center - 100.0) < 0.5
+    assert target.cost.mu_squared < features.cost.mu_squared
+
+
+class TestBounds:
+    """What is declared is believed, and what values really take inside is learnt."""
+
+    def test_wide_bounds_do_not_make_ranges_wide(self, rng):
+        X, y = 40.0 + 10.0 * rng.normal(size=(20_000, 2)), 100.0 + 3.0 * rng.normal(size=20_000)
+        wide = Declared((np.zeros(2), np.full(2, 1e6)), (-1e4, 1e4))
+        bounded, unbounded = learn(X, y, declared=wide, intercept=True)[0], learn(X, y, intercept=True)[0]
+        for ranges in (bounded.features, unbounded.features):
+            assert np.all(abs(ranges.center - 40.0) < 3.0)
+            assert np.all((ranges.upper - ranges.lower > 60.0) & (ranges.upper - ranges.lower < 160.0))
+        assert bounded.features.lower.min() >= 0.0
+        assert abs(bounded.target_center - 100.0) < 1.0
+
+    def test_ranges_stay_inside(self, rng):
+        X, y = np.exp(rng.normal(size=(20_000, 2))), rng.normal(size=20_000)
+        lower, upper = np.array([0.5, -np.inf]), np.array([np.inf, 2.0])
+        for intercept in (True, False):
+            learnt, curator = learn(X, y, declared=Declared((lower, upper), (-1.0, 0.5)), intercept=intercept)
+            assert np.all(learnt.features.lower >= lower)
+            assert np.all(learnt.features.upper <= upper)
+            assert learnt.target_range[0] >= -1.0
+            assert learnt.target_range[1] <= 0.5
+            seen = curator._columns.features[:, :2] + learnt.features.center
+            assert np.all((seen >= lower - 1e-9) & (seen <= upper + 1e-9))
+
+    def test_where_a_budget_shows_nothing_bounds_are_all_there_is(self, rng):
+        X, y = rng.random((100, 3)), rng.random(100)
+        declared = Declared((np.zeros(3), np.array([1.0, 1.0, np.inf])), (0.0, 1.0))
+        learnt, curator = learn(X, y, declared=declared, intercept=True, epsilon=0.1)
+        assert learnt.features.center[:2].tolist() == [0.5, 0.5]
+        assert learnt.features.lower[:2].tolist() == [0.0, 0.0]
+        assert np.all(learnt.smoothness[:2] > 0.0)
+        assert learnt.smoothness[2] == 0.0, "half a bound says nothing of a column's size"
+        assert not any(len(getattr(release, "columns", ())) for release in curator.releases)
+
+    def test_declared_smoothness_needs_no_looks_at_features(self, rng):
+        X, y = 10.0 + rng.random((5000, 2)), rng.normal(size=5000)
+        known = Declared((np.full(2, 9.0), np.full(2, 13.0)), None, np.ones(2))
+        learnt, curator = learn(X, y, Logistic(), declared=known, intercept=True)
+        assert learnt.features.center.tolist() == [0.0, 0.0], "they belong to the columns as they are"
+        assert not curator.releases
 
 
 def test_centers_are_learnt_with_an_intercept_only(rng):
     n, offsets = 20_000, np.array([0.0, 3.0, -300.0])
     X, y = offsets + rng.normal(size=(n, 3)), 50.0 + rng.normal(size=n)
     learnt, curator = learn(X, y, intercept=True, needs_slope=False)
-    asked = [release.description.split()[0] for release in curator.releases]
-    assert asked[:3] == ["histograms", "means", "histograms"]
-    assert asked[-1] == "second"
-    # Rounds close in on a centre until the column is wider than the noise in it.
-    assert np.all(np.abs(learnt.features.center - offsets) < 1.0)
-    assert abs(learnt.target_center - 50.0) < 1.0
-    assert learnt.smoothness[2] < 10.0, "the column is far smaller around its centre"
+    # Looks close in on a center until the column is about as wide as it is there.
+    assert np.all(np.abs(learnt.features.center - offsets) < 0.5)
+    assert abs(learnt.target_center - 50.0) < 0.5
+    assert np.all(learnt.smoothness[:3] < 4.0), "the columns are far smaller around their centers"
     clipped = np.clip(X, learnt.features.lower, learnt.features.upper) - learnt.features.center
     np.testing.assert_allclose(curator._columns.features[:, :3], clipped, atol=1e-12)
     without, curator = learn(X, y, intercept=False, needs_slope=False)
     assert not without.features.center.any()
-    assert len(curator.releases) == 2
+    assert without.target is None
+    assert len(curator.releases) == 1
+
+
+def test_far_columns_take_a_few_looks_and_no_more(rng):
+    """A year, a time stamp: each look divides the distance, and only the columns in doubt are asked for again."""
+    n = 20_000
+    X = np.column_stack([rng.normal(size=n), 2000.0 + 5.0 * rng.normal(size=n), 1.6e9 + 1e6 * rng.normal(size=n)])
+    learnt, curator = learn(X, rng.normal(size=n), intercept=True, needs_slope=False, epsilon=3.0)
+    spread = learnt.features.spread / [1.0, 5.0, 1e6]
+    assert np.all((spread > 0.5) & (spread < 3.0)), spread
+    looks = [release for release in curator.releases if release.description == "histograms of values"]
+    assert len(looks) <= 7
+
+
+def test_a_few_records_beside_a_spike_are_not_zoomed_away(rng):
+    """Nine records of ten have one value: the others are what the column is about."""
+    n = 20_000
+    X = np.column_stack([np.where(rng.random(n) < 0.1, 5.0 + 20.0 * rng.normal(size=n), 5.0), rng.random(n) < 0.95])
+    for epsilon, seed in ((0.3, 0), (0.3, 1), (1.0, 0), (3.0, 0)):
+        learnt, _ = learn(X.astype(float), rng.normal(size=n), intercept=True, epsilon=epsilon, seed=seed)
+        spread = learnt.features.spread / X.std(axis=0)
+        assert np.all((spread > 0.1) & (spread < 4.0)), (epsilon, spread)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+def test_the_center_of_a_target_is_found(epsilon):
+    """2,000 records, whatever the shape and however far from zero: rarely off by more than half a deviation."""
+    off = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        shapes = (rng.normal(size=2000), rng.random(2000), rng.exponential(size=2000), rng.standard_t(4, 2000))
+        y = (shapes[seed % 4] + rng.uniform(-30, 30)) * 2.0 ** rng.uniform(-9, 15)
+        learnt, _ = learn(np.zeros((2000, 1)), y, intercept=True, epsilon=epsilon, seed=seed, needs_slope=False)
+        off.append(abs(learnt.target_center - y.mean()) / y.std())
+    assert np.quantile(off, 0.9) < 0.5
+    assert max(off) < 1.5
+
+
+def test_where_columns_are_hopeless_all_of_the_budget_finds_the_target(rng):
+    X, y = rng.normal(size=(400, 12)), 20.0 + 5.0 * rng.normal(size=400)
+    curator = curator_of(X, y, 0.1)
+    assert hides_columns(400, 12, curator.gaussian_room)
+    for seed in range(3):
+        model = DPRidge(epsilon=0.2, random_state=seed).fit(X, y)
+        assert not model.coef_.any()
+        assert model.privacy_.spent_epsilon > 0.2 * (1.0 - 1e-6)
+        assert {release.description for release in model.privacy_.releases} == {"histograms of values", "means"}
+
+
+def test_usual_shares_are_parts_of_the_budget():
+    for n in (50, 400, 5000, 10**6):
+        for p in (1, 30, 1000):
+            for room in (1e-4, 0.01, 1.0, math.inf):
+                for with_target in (True, False):
+                    shares = usual_shares(n, p, with_target, True, room)
+                    assert all(0.0 <= share <= 1.0 for share in shares.values())
+                    assert sum(shares.values()) < 0.9
 
 
 def test_uncertainty_is_the_noise_in_the_smoothness(rng):
-    X, y = rng.normal(size=(20_000, 2)) * [1.0, 1e-3], rng.normal(size=20_000)
-    bounds = Declared((np.full(2, -8.0), np.full(2, 8.0)), None, GaussianSmoothness())
-    learnt, curator = learn(X, y, Logistic(), declared=bounds)
-    noise = 64.0 * curator.releases[0].smallest_noise_multiplier * math.sqrt(2.0) / 20_000
-    np.testing.assert_allclose(learnt.uncertainty * 4.0 * learnt.smoothness, noise)
-    assert learnt.uncertainty[0] < 0.2 < learnt.uncertainty[1] <= 1.0
+    X, y = rng.normal(size=(20_000, 2)), rng.normal(size=20_000)
+    learnt, curator = learn(X, y, Logistic(), declared=Declared(None, None, GaussianSmoothness()))
+    # Each moment is a mean of squares within the range's half.
+    noise = curator.releases[-1].smallest_noise_multiplier * math.sqrt(2.0) / 20_000
+    np.testing.assert_allclose(learnt.uncertainty * 4.0 * learnt.smoothness, noise * learnt.features.magnitude**2)
+    guessed, _ = learn(X, y, Logistic())
+    assert np.all(guessed.uncertainty > learnt.uncertainty), "histograms show less"
 
 
 @pytest.mark.parametrize("smoothness", [GaussianSmoothness(), LaplaceSmoothness(0.1)])
-def test_moments_are_never_below_their_noise(smoothness, rng):
-    """Columns far smaller than their declared bounds: the estimate is mostly noise and must not vanish."""
-    n = 2000
-    X, y = 1e-6 * rng.normal(size=(n, 4)), rng.normal(size=n)
-    declared = Declared((np.full(4, -1.0), np.full(4, 1.0)), None, smoothness)
+def test_moments_are_never_below_their_noise(smoothness):
+    """So few records that the estimates are mostly noise: they must not vanish."""
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    bounds = (np.full(4, -1e3), np.full(4, 1e3))
     for seed in range(10):
-        learnt, curator = learn(X, y, Logistic(), seed=seed, declared=declared)
-        noise = curator.releases[0].smallest_noise_multiplier / n
-        assert learnt.smoothness.min() >= 0.25 * noise
-        assert learnt.smoothness.max() <= 0.25
+        learnt, curator = learn(
+            X, X[:, 0], Logistic(), seed=seed, epsilon=0.1, declared=Declared(bounds, None, smoothness)
+        )
+        assert not any(release.description == "histograms of values" for release in curator.releases)
+        largest = 0.25 * (500.0) ** 2
+        assert np.all(learnt.smoothness >= 0.01 * largest)
+        assert np.all(learnt.smoothness <= largest)
 
 
 def test_nothing_visible_gives_a_zero_model(rng):
     X, y = rng.normal(size=(25, 3)), rng.normal(size=25)
-    learnt, _ = learn(X, y, epsilon=0.1)
+    learnt, _ = learn(X, y, epsilon=0.01)
     assert not learnt.smoothness.any()
-
-
-def test_ranges_of_histograms():
-    counts = np.zeros(121)
-    assert _range(counts, 1.0, 1e-6) == 0.0
-    counts[60] = 100.0
-    assert _range(counts, 1.0, 1e-6) == 2.0
-    counts[62] = 3.0  # too little to stand out
-    assert _range(counts, 1.0, 1e-6) == 2.0
-    counts[61] = 4.0  # stands out, and joins
-    assert _range(counts, 1.0, 1e-6) == 4.0
-    spread = np.zeros(121)
-    spread[58:62] = 3.4  # visible only together
-    assert _range(spread, 1.0, 1e-6) > 0.0
-    assert _range(spread[::-1] * 0.3, 1.0, 1e-6) == 0.0
-    exact = np.zeros(121)
-    exact[[3, 70]] = 1.0
-    assert _range(exact, 0.0, 1e-6) == 2.0**11
-
-
-def test_a_flag_is_seen_earlier_than_other_values():
-    flags, others = np.zeros(121), np.zeros(121)
-    flags[60], others[61] = 4.0, 4.0
-    assert range_at(flags, 1.0, 1e-6, 1e-3) == 2.0
-    assert range_at(others, 1.0, 1e-6, 1e-3) == 0.0
-
-
-def test_noise_alone_is_rarely_taken_for_a_column(rng):
-    counts = rng.normal(size=(2000, 121))
-    false = sum(range_at(row, 1.0, 0.05 / (4 * 121), 0.05) > 0.0 for row in counts)
-    # A tenth at most by design; the union bound makes it less.
-    assert false < 200
 
 
 def test_wrong_shares():
@@ -195,11 +255,6 @@ def test_rare_flags_whose_scale_is_hardly_known_do_not_make_steps_diverge(model)
         fitted = model(epsilon=10.0, random_state=seed).fit(X, y)
         predicted = fitted.decision_function(X) if labels else fitted.predict(X)
         assert np.mean((predicted - signal) ** 2) < 0.05 * np.mean(signal**2)
-
-
-def test_values_are_clipped_at_twice_what_a_histogram_shows():
-    ranges = Range.learnt(np.array([4.0, 0.0]), np.array([1.0, 3.0]))
-    assert (ranges.lower.tolist(), ranges.upper.tolist()) == ([-7.0, 3.0], [9.0, 3.0])
 
 
 def test_a_few_records_far_out_do_not_make_the_model(rng):

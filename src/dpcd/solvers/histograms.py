@@ -27,6 +27,8 @@ _BELOW, _ABOVE = 12, 9
 _WIDTH = _BELOW + _ABOVE + 1
 # Points that stand for a shape, at equal steps of probability.
 _POINTS = 1000
+# This part of a shape on either side counts as no farther out than the rest.
+_OUTERMOST = 0.01
 # Shapes fit real columns to within about this part of the records: budgets that show more do not choose by misfit.
 _MISFIT = 0.02
 # Columns are in units of which people write numbers between 1/1000 and 1000: prior for the octave of their scale.
@@ -72,7 +74,7 @@ def shapes() -> Shapes:
     for spread in (0.125, 0.03125):
         # Numbers so close together are all in one octave, unless they are this close to the end of it.
         places += [(spread, 1.0 + beside * spread, 0.25 * spread) for beside in np.arange(-2.0, 2.25, 0.25)]
-        places += [(spread, place, (1.0 - 4.25 * spread) / 3.0) for place in 2.0 ** np.arange(0.25, 1, 0.25)]
+        places += [(spread, place, (1.0 - 4.25 * spread) / 4.0) for place in 2.0 ** np.arange(0.125, 1, 0.25)]
     numbers = [sign * place * (1.0 + spread * normal) for spread, place, _ in places for sign in (1.0, -1.0)]
     centered = [deviation * normal for deviation in (1.0, math.sqrt(2.0))]
     rare = 2.0 ** -np.arange(7)
@@ -85,8 +87,14 @@ def shapes() -> Shapes:
     ]
     flags = [_with_zeros(np.ones(_POINTS), part) for part in (0.9, 0.75, *rare[1:])]
     kinds = (numbers, centered, amounts, flags)
+
+    def within(points: Floats) -> Floats:
+        # Noise hides the outermost parts of a column, and ranges cut them off.
+        return np.clip(points, *np.quantile(points, [_OUTERMOST, 1.0 - _OUTERMOST]))
+
     cells, first, second = (
-        np.array([_in_cells(points, points**power) for kind in kinds for points in kind]) for power in (0, 1, 2)
+        np.array([_in_cells(points, within(points) ** power) for kind in kinds for points in kind])
+        for power in (0, 1, 2)
     )
     weights = [np.repeat([weight for *_, weight in places], 2), *(np.ones(len(kind)) for kind in kinds[1:])]
     prior = np.concatenate([weight / (len(kinds) * weight.sum()) for weight in weights])

@@ -39,9 +39,9 @@ _DOUBT, _UNCERTAIN = 0.4, 0.5
 _LEAST_SHARE, _NO_NOISE = 0.005, 1e-6
 # A column of which more is likely than not that a look around its center shows it to be half as wide, or less.
 _NARROW = 2.0
-# Values are clipped so many deviations from the center, or at twice the distance at which there surely are some. With
-# more, models of long-tailed columns owe too much to a few records.
-_DEVIATIONS, _BEYOND_WHAT_SHOWS = 5.0, 2.0
+# Values are clipped so many deviations from the center, or where there surely are some farther out. With more, models
+# of long-tailed columns owe too much to a few records.
+_DEVIATIONS = 3.5
 
 
 class Limits(NamedTuple):
@@ -388,7 +388,7 @@ def locate(
     else:
         places = places._replace(deviation=np.hypot(places.deviation, center))
         center = np.zeros_like(center)
-    reach = np.maximum(_DEVIATIONS * places.deviation, _BEYOND_WHAT_SHOWS * places.reach)
+    reach = np.maximum(_DEVIATIONS * places.deviation, places.reach)
     ranges = Range(np.maximum(lower, center - reach), np.minimum(upper, center + reach), center, places.deviation)
     # Where nothing was seen bounds are all that is known, if they are.
     bounded = (places.deviation == 0.0) & np.isfinite(upper - lower)

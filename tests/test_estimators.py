@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -345,6 +346,48 @@ class TestConventions:
         assert "{" not in estimator.__doc__.replace('{"l2", "l1", "elasticnet"}', "")
 
 
+class TestFailedFits:
+    @pytest.fixture
+    def failing(self, monkeypatch):
+        """Fits that fail at their third release, as when a budget is exceeded or somebody interrupts."""
+        release = Curator.release
+
+        def limited(curator, mechanism):
+            if len(curator.releases) >= 2:
+                raise KeyboardInterrupt
+            return release(curator, mechanism)
+
+        return lambda: monkeypatch.setattr(Curator, "release", limited)
+
+    @pytest.mark.parametrize("estimator", [DPRidge, DPLogisticRegression, dpcd.DPStandardScaler])
+    @pytest.mark.parametrize("before", ["never fitted", "fitted", "wrong table"])
+    def test_leave_nothing_to_predict_with(self, estimator, before, table, failing):
+        X, y = table
+        y = y > 0 if estimator is DPLogisticRegression else y
+        model = estimator(random_state=0)
+        if before != "never fitted":
+            model.fit(X, y)
+        if before == "wrong table":
+            with pytest.raises(ValueError, match="at least 2 samples"):
+                model.fit(X[:1], y[:1])
+        else:
+            failing()
+            with pytest.raises(KeyboardInterrupt):
+                model.fit(X, y)
+        with pytest.raises(NotFittedError):
+            model.transform(X) if hasattr(model, "transform") else model.predict(X)
+        assert not [name for name in vars(model) if name in ("privacy_", "coef_", "mean_")]
+
+    def test_searches_too(self, table):
+        X, y = table
+        search = dpcd.PrivateSearch(DPRidge(), {"alpha": [1e-3, 1.0]}, random_state=0).fit(X, y)
+        search.set_params(n_iter=1)
+        with pytest.raises(ValueError, match="n_iter"):
+            search.fit(X, y)
+        with pytest.raises(NotFittedError):
+            search.predict(X)
+
+
 class TestStatement:
     def test_lines_add_up(self, table):
         X, y = table
@@ -504,6 +547,58 @@ class TestBadInput:
             DPLasso().fit(X, y, sample_weight=np.ones(len(y)))
         with pytest.raises(TypeError, match="does not support groups"):
             DPLogisticRegression().fit(X, y > 0, groups=1)
+
+    def test_complex_numbers_and_dates(self, regression):
+        X, y = regression
+        secret = X + 0.123456j
+        frame = pd.DataFrame({"age": X[:, 0], "when": pd.to_datetime(X[:, 1], unit="D"), "wave": secret[:, 2]})
+        for table, target, message in (
+            (secret, y, "X holds complex numbers"),
+            (secret.tolist(), y, "complex numbers"),
+            (secret.astype(object), y, "complex numbers"),
+            (X, y + 1j, "y holds complex numbers"),
+            (frame[["age", "wave"]], y, "column 'wave' of X holds complex numbers: give real and imaginary parts"),
+            (frame[["age", "when"]], y, "column 'when' of X holds dates or durations: .* days since"),
+            (pl.DataFrame({"when": frame["when"].to_numpy()}), y, "column 'when' of X holds dates"),
+            (frame[["when"]] - frame["when"].iloc[0], y, "column 'when' of X holds dates or durations"),
+            (frame[["when"]].to_numpy(), y, "X holds dates"),
+            (frame[["age", "when"]].astype(object), y, "holds dates"),
+            (X, frame["when"], "y holds dates"),
+        ):
+            with pytest.raises(ValueError, match=message) as error:
+                DPRidge().fit(table, target)
+            assert "1234" not in str(error.value)
+            assert error.value.__cause__ is None
+        with pytest.raises(ValueError, match="complex numbers") as error:
+            DPLogisticRegression().fit(X, y + 1j)
+        assert "+1" not in str(error.value)
+
+    def test_columns_of_text_are_named_by_their_types(self, regression):
+        X, y = regression
+        frame = pd.DataFrame({"age": X[:, 0], "town": "Xanadu", "size": pd.Categorical(["huge"] * len(X))})
+        with pytest.raises(ValueError, match="must be numeric.*'town', 'size'") as error:
+            DPRidge().fit(frame, y)
+        assert "Xanadu" not in str(error.value)
+        assert "'age'" not in str(error.value)
+
+    @pytest.mark.parametrize(
+        "labels", [["yes", None], ["yes", 1], [None, 1], ["yes", math.nan], [pd.NaT, "yes"]], ids=str
+    )
+    @pytest.mark.parametrize("classes", [None, ["yes", "no"]])
+    def test_missing_labels_and_labels_of_several_kinds(self, regression, labels, classes):
+        X, _ = regression
+        target = np.array(labels * (len(X) // 2), dtype=object)
+        with pytest.raises(ValueError, match=r"missing|NaN|declared classes") as error:
+            DPLogisticRegression(classes=classes).fit(X, target)
+        assert "instances" not in str(error.value), "NumPy's message tells of types"
+        assert classes or "'yes'" not in str(error.value)
+
+    def test_advice_about_missing_values_does_not_leak(self, regression):
+        X, y = regression
+        X[3, 2] = math.nan
+        with pytest.raises(ValueError, match="NaN.*fixed beforehand.*reveal") as error:
+            DPLasso().fit(X, y)
+        assert "HistGradientBoosting" not in str(error.value)
 
     def test_shapes(self, regression):
         X, y = regression

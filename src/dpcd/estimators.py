@@ -30,10 +30,12 @@ from dpcd.validation import (
     check_two_dimensional,
     checked_alpha,
     checked_bounds,
+    checked_labels,
     checked_positive,
     checked_ratio,
     checked_smoothness,
     checked_target_bounds,
+    forget_fit,
     listed_names,
     opened_account,
     validated_table,
@@ -149,6 +151,7 @@ class _PrivateLinearModel(BaseEstimator):
         raise NotImplementedError
 
     def _validated(self, X, y, unsupported: dict[str, Any], **check):
+        forget_fit(self)
         if unsupported:
             hint = (
                 " (a weighted record would count more than once against the budget)"
@@ -258,6 +261,9 @@ class _PrivateLinearModel(BaseEstimator):
             notes.append(NO_UPDATE)
         return tuple(notes)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "privacy_")
+
     def _taken_as_public(self, n_records, n_features, declared, account) -> tuple[str, ...]:
         """What the privacy statement assumes, in words."""
         charged = () if account is None else (f"charged to dataset {account.dataset!r} of a ledger",)
@@ -317,16 +323,15 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
 
     def _encoded(self, X, y, unsupported):
         X, y = self._validated(X, y, unsupported)
+        classes = checked_labels(y, self.classes)
         if self.classes is None:
             check_classification_targets(y)
-        self.classes_ = np.unique(y if self.classes is None else self.classes)
+        self.classes_ = classes
         if len(self.classes_) < 2:
             raise ValueError(
                 "a classifier needs at least two classes, and there is one class only: declare all that could occur, "
                 "as in classes=[0, 1]"
             )
-        if self.classes is not None and not np.isin(y, self.classes_).all():
-            raise ValueError(f"y holds labels that are not among the declared classes {self.classes_.tolist()}")
         return X, np.searchsorted(self.classes_, y)
 
     def _taken_as_public(self, n_records, n_features, declared, account):

@@ -21,6 +21,7 @@ from dpcd.validation import (
     check_flag,
     check_two_dimensional,
     checked_bounds,
+    forget_fit,
     listed_names,
     opened_account,
     validated_table,
@@ -102,6 +103,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X, y=None):
         """Spend the budget on centres and scales of the columns of X, of shape (n, p); y is ignored."""
+        forget_fit(self)
         X, _ = validated_table(self, X)
         n_records, n_features = X.shape
         for name in ("with_mean", "with_std", "clip"):
@@ -146,6 +148,9 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return ()
         names = listed_names(self, self.unseen_features_)
         return (f"of {count} of {self.n_features_in_} features nothing can be seen at this budget: {names}",)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "privacy_")
 
     def transform(self, X):
         """Clip, center and scale."""

@@ -26,6 +26,7 @@ from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, rand
 from dpcd.privacy.candidates import BestCandidate, Law, Measure, NumberOfRuns, gaussian_budget
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.scales import target_rms
+from dpcd.validation import forget_fit
 
 # Part of a candidate's μ² that goes into its score.
 _SCORE_SHARE = 0.1
@@ -143,6 +144,7 @@ class PrivateSearch(BaseEstimator):
 
     def fit(self, X, y, **unsupported):
         """Search on features X of shape (n, p) and a target y of shape (n,)."""
+        forget_fit(self)
         template = self._template()
         X, target = template._encoded(X, y, unsupported)
         n_records, n_features = X.shape

@@ -245,3 +245,10 @@ def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Float
         while top[row] + 1 < BUCKETS and stands_out[row, top[row] + 1]:
             top[row] += 1
     return 2.0 * _SCALES[top]
+
+
+def surely_outside(counts: Floats, noise: Floats, lower: Floats, upper: Floats) -> Floats:
+    """How many records lie outside of bounds around zero, counting only cells in which there surely are some."""
+    beyond = (_SIGNS > 0.0) & (_LOWER_ENDS > upper[:, None]) | (_SIGNS < 0.0) & (_LOWER_ENDS > -lower[:, None])
+    surely = counts > math.sqrt(2.0 * math.log(counts.size / _FALSE_ALARMS)) * noise[:, None]
+    return np.asarray(np.where(beyond & surely, counts, 0.0).sum(axis=1))

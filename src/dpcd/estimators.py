@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero
@@ -38,7 +38,6 @@ from dpcd.validation import (
     BUDGET_DOC,
     SPENDING_DOC,
     check_parts,
-    check_two_dimensional,
     checked_alpha,
     checked_bounds,
     checked_labels,
@@ -49,6 +48,7 @@ from dpcd.validation import (
     forget_fit,
     listed_names,
     opened_account,
+    validated_features,
     validated_table,
 )
 
@@ -327,8 +327,7 @@ class _PrivateLinearModel(BaseEstimator):
 
     def _linear_predictor(self, X) -> np.ndarray:
         check_is_fitted(self)
-        check_two_dimensional(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = validated_features(self, X)
         if self.clip_predictions and self.feature_ranges_ is not None:
             X = np.clip(X, *self.feature_ranges_.T)
         return X @ self.coef_.T + self.intercept_

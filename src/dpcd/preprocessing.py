@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.mechanisms import ClippedMeans, SecondMoments
@@ -19,11 +19,11 @@ from dpcd.validation import (
     BUDGET_DOC,
     SPENDING_DOC,
     check_flag,
-    check_two_dimensional,
     checked_bounds,
     forget_fit,
     listed_names,
     opened_account,
+    validated_features,
     validated_table,
 )
 
@@ -155,8 +155,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X):
         """Clip, center and scale."""
         check_is_fitted(self)
-        check_two_dimensional(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = validated_features(self, X)
         # Whether a value overflows is nobody's business but its owner's.
         with np.errstate(all="ignore"):
             scaled = np.clip(X, *self.feature_ranges_.T) if self.clip else X.astype(np.float64)
@@ -169,8 +168,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X):
         """Undo centring and scaling; what was clipped stays so."""
         check_is_fitted(self)
-        check_two_dimensional(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = validated_features(self, X)
         with np.errstate(all="ignore"):
             restored = X.astype(np.float64)
             if self.with_std:

@@ -55,12 +55,12 @@ def outside_bounds(what: str, parameter: str) -> str:
 
 def too_many_classes(n_classes: int, remedy: str) -> str:
     """Each class has its own part of the budget."""
-    return f"{n_classes} classes are too many for the budget, which buys no update for one of so many; merge some, or {remedy}"
+    return f"{n_classes} classes are too many for the budget, which buys no update for each; merge some, or {remedy}"
 
 
 def large_delta(delta: float, n_records: int) -> str:
     """Publishing a record at random would satisfy it."""
     return (
-        f"delta = {delta:g} is not below 1/n = {1.0 / n_records:.3g}, so that whole records could be published; leave it at "
-        f"None, which means 1/n²"
+        f"delta = {delta:g} is not below 1/n = {1.0 / n_records:.3g}, which lets whole records be published; leave it "
+        f"at None, which means 1/n²"
     )

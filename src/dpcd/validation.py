@@ -36,36 +36,7 @@ SPENDING_DOC = """    random_state : int, RandomState, Generator or None, defaul
         Whose budget in the ledger is spent. Needed with `ledger`, and only then.
 """
 
-
-def validated_table(estimator: Any, X: Any, y: Any = "no_validation", **check: Any) -> tuple[Any, Any]:
-    """X, and y if there is one, as scikit-learn's `validate_data` returns them; X in single or double precision.
-
-    `check` goes on to `validate_data`, and ``y_numeric=True`` also makes y finite doubles.
-    """
-    check_two_dimensional(X)
-    _check_kinds(X, "X")
-    if check.get("y_numeric"):
-        _check_kinds(y, "y")
-    # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
-    with np.errstate(all="ignore"):
-        try:
-            # float32 stays as it is: the curator makes the one copy, in float64.
-            validated = validate_data(estimator, X, y, dtype=[np.float64, np.float32], **check)
-            X, y = (validated, None) if isinstance(y, str) else validated
-            if check.get("y_numeric"):
-                y = np.asarray(y, dtype=np.float64)
-                assert_all_finite(y, input_name="y")
-        except (OverflowError, TypeError, ValueError) as error:
-            explained = _explained(error, X)
-            if explained is None:
-                raise
-            # The message might quote values.
-            raise ValueError(explained) from None
-    if X.shape[0] < 2:
-        raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
-    return X, y
-
-
+_FLOATS = [np.float64, np.float32]
 _COMPLEX = "complex numbers: give real and imaginary parts as columns of their own. Complex data not supported"
 _DATES = "dates or durations: turn them into numbers first, such as days since a date that is fixed beforehand"
 _TEXT = (
@@ -74,7 +45,32 @@ _TEXT = (
 )
 # What types of columns are called by NumPy, pandas, Polars and Arrow.
 _NUMERIC = ("float", "int", "uint", "bool", "decimal", "double", "half")
-_KINDS = {"complex": _COMPLEX, **dict.fromkeys(("date", "time", "duration", "period"), _DATES)}
+_NO_NUMBERS = {"complex": _COMPLEX, **dict.fromkeys(("date", "time", "duration", "period"), _DATES)}
+
+
+def validated_table(estimator: Any, X: Any, y: Any = "no_validation", **check: Any) -> tuple[Any, Any]:
+    """X, and y if there is one, as scikit-learn's `validate_data` returns them; X in single or double precision.
+
+    `check` goes on to `validate_data`, and ``y_numeric=True`` also makes y finite doubles.
+    """
+    if check.get("y_numeric"):
+        _check_types(y, "y")
+    with _without_values(X):
+        # float32 stays as it is: the curator makes the one copy, in float64.
+        validated = validate_data(estimator, X, y, dtype=_FLOATS, **check)
+        X, y = (validated, None) if isinstance(y, str) else validated
+        if check.get("y_numeric"):
+            y = np.asarray(y, dtype=np.float64)
+            assert_all_finite(y, input_name="y")
+    if X.shape[0] < 2:
+        raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
+    return X, y
+
+
+def validated_features(estimator: Any, X: Any) -> Any:
+    """X for an estimator that was fitted, in single or double precision."""
+    with _without_values(X):
+        return validate_data(estimator, X, dtype=_FLOATS, reset=False)
 
 
 def _columns_by_type(table: Any) -> dict[str, str]:
@@ -86,13 +82,29 @@ def _columns_by_type(table: Any) -> dict[str, str]:
     return {str(name): str(type_).lower() for name, type_ in zip(names, types, strict=True)}
 
 
-def _check_kinds(table: Any, name: str) -> None:
+def _check_types(table: Any, name: str) -> None:
     """Refuse columns of types that are no real numbers: scikit-learn would quote values, or let them pass."""
     for column, type_ in _columns_by_type(table).items():
-        for beginning, explanation in _KINDS.items():
+        for beginning, explanation in _NO_NUMBERS.items():
             if type_.startswith(beginning):
                 where = f"column {column!r} of {name}" if column else name
                 raise ValueError(f"{where} holds {explanation}")
+
+
+@contextmanager
+def _without_values(X: Any) -> Iterator[None]:
+    """Refuse what is no table of numbers, in words that quote none of its values."""
+    check_two_dimensional(X)
+    _check_types(X, "X")
+    # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
+    with np.errstate(all="ignore"):
+        try:
+            yield
+        except (OverflowError, TypeError, ValueError) as error:
+            explained = _explained(error, X)
+            if explained is None:
+                raise
+            raise ValueError(explained) from None
 
 
 def _explained(error: Exception, X: Any) -> str | None:
@@ -105,7 +117,9 @@ def _explained(error: Exception, X: Any) -> str | None:
     if isinstance(error, OverflowError) or "could not convert" in message:
         other = [name for name, type_ in _columns_by_type(X).items() if name and not type_.startswith(_NUMERIC)]
         return _TEXT + (f". Of X these columns are of other types: {', '.join(map(repr, other))}" if other else "")
-    if isinstance(error, ValueError) and "NaN" in message:
+    if isinstance(error, ValueError) and message.startswith("Input y contains NaN"):
+        return "Input y contains NaN: leave out the records that have no target"
+    if isinstance(error, ValueError) and "contains NaN" in message:
         return (
             f"{message.splitlines()[0]} Missing values are not supported: drop the column, or fill in a number that is "
             f"fixed beforehand. An imputer that learns it from the data would reveal something about them"
@@ -229,8 +243,8 @@ def _pair(name: str, bounds: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
         lower, upper = (np.broadcast_to(bound, size).copy() for bound in pair)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} must be a pair (lower, upper) of {kinds}, or one number b for (-b, b); None or an infinity where a "
-            f"bound is not known. Got {bounds!r}"
+            f"{name} must be a pair (lower, upper) of {kinds}, or one number b for (-b, b); None or an infinity where "
+            f"a bound is not known. Got {bounds!r}"
         ) from None
     if not np.all(lower < upper):
         hint = ": give all lower and then all upper bounds, not a pair for each feature" if size > 1 else ""

@@ -46,6 +46,12 @@ def test_values_at_their_bounds_are_within(flags, table, recwarn):
     assert model.coef_.any()
 
 
+def test_a_histogram_that_is_too_coarse_for_the_bounds_says_nothing_about_them(table, recwarn):
+    X, y = table
+    DPRidge(alpha=1.0, feature_bounds=(-1e-89, 1e-89), random_state=0).fit(1e-90 * X, y)
+    assert not [warning for warning in recwarn if "outside" in str(warning.message)]
+
+
 def test_no_update_and_nothing_seen(table):
     X, y = (part[:60] for part in table)
     for model in (DPRidge(epsilon=0.5, random_state=0), DPLogisticRegression(epsilon=0.5, random_state=0)):

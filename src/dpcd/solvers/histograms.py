@@ -249,6 +249,8 @@ def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Float
 
 def surely_outside(counts: Floats, noise: Floats, lower: Floats, upper: Floats) -> Floats:
     """How many records lie outside of bounds around zero, counting only cells in which there surely are some."""
-    beyond = (_SIGNS > 0.0) & (_LOWER_ENDS > upper[:, None]) | (_SIGNS < 0.0) & (_LOWER_ENDS > -lower[:, None])
+    # The lowest octave holds all that is closer to zero, too.
+    ends = np.where(_SCALES[0] < _LOWER_ENDS, _LOWER_ENDS, 0.0)
+    beyond = (_SIGNS > 0.0) & (ends > upper[:, None]) | (_SIGNS < 0.0) & (ends > -lower[:, None])
     surely = counts > math.sqrt(2.0 * math.log(counts.size / _FALSE_ALARMS)) * noise[:, None]
     return np.asarray(np.where(beyond & surely, counts, 0.0).sum(axis=1))

@@ -14,10 +14,11 @@ LAYERS = [
     "privacy",
     "solvers",
     "validation",
+    "usefulness",
+    "planning",
     "estimators",
     "preprocessing",
     "tuning",
-    "planning",
 ]
 # Not private: may import all of the above, and nothing above may import them.
 OUTSIDE = {"nonprivate", "datasets", "theory", "experiments", "audit", "cli"}

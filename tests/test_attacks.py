@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from dpcd import DPLogisticRegression, DPRidge, audit
+from dpcd import DPLogisticRegression, DPRidge, UselessModelWarning, audit
 from dpcd.losses import Squared
 from dpcd.penalties import Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SecureNoise
@@ -107,7 +107,8 @@ class TestRows:
         assert "1000000" not in str(error.value)
 
     def test_two_records(self):
-        model = DPRidge(random_state=0).fit([[1.0], [2.0]], [1.0, 2.0])
+        with pytest.warns(UselessModelWarning):
+            model = DPRidge(random_state=0).fit([[1.0], [2.0]], [1.0, 2.0])
         assert model.coef_.shape == (1,)
         with pytest.raises(ValueError, match="at least 2 samples"):
             DPRidge(random_state=0).fit([[1.0]], [1.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpcd.experiments.families import Sample, family
-from dpcd.losses import Huber, Logistic, Squared
+from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
 from dpcd.nonprivate import newton_optimum, objective, optimum
 from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
@@ -38,6 +38,50 @@ def test_reaches_the_optimum_without_noise(solver, loss, penalty, rng):
     # A steep hinge that labels nearly separate is flat along their direction: the weights get there last.
     scale = np.sqrt(np.mean(X**2, axis=0))
     np.testing.assert_allclose(solution.weights * scale, best * scale, atol=1e-6, rtol=3e-6)
+
+
+class TestWithoutNoise:
+    """Steps with the Hessian of each point: a few dozen, where an upper bound of it takes thousands."""
+
+    def test_columns_that_nearly_agree_take_few_steps(self, rng):
+        shared = rng.normal(size=(600, 1))
+        X = shared + 0.03 * rng.normal(size=(600, 6))
+        y = np.where(shared[:, 0] + 0.1 * rng.normal(size=600) > 0.0, 1.0, -1.0)
+        for loss in (Logistic(), SmoothedHinge(0.5), Huber(0.3)):
+            solution, _ = solve(DPNewton(), X, y, loss, L2(1e-4), math.inf)
+            best, _ = newton_optimum(X, y, loss, L2(1e-4), tol=1e-13)
+            value, least = (objective(X, y, loss, L2(1e-4), w) for w in (solution.weights, best))
+            assert value - least <= 1e-9 * least
+            assert solution.n_passes <= 100
+
+    @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.25)], ids=name)
+    def test_labels_that_can_be_separated_end_it_too(self, loss, rng):
+        X = rng.normal(size=(500, 3))
+        y = np.where(X.sum(axis=1) > 0.0, 1.0, -1.0)
+        solution, _ = solve(DPNewton(), X, y, loss, Zero(), math.inf)
+        assert np.all(y * (X @ solution.weights) > 0.0)
+        assert np.all(np.isfinite(solution.weights))
+        assert solution.n_passes <= 100
+
+    @pytest.mark.parametrize("penalty", [Zero(), L2(0.01), L1(0.01)], ids=name)
+    def test_columns_that_are_the_same_share_what_one_would_have(self, penalty, rng):
+        X = rng.normal(size=(500, 2))
+        y = np.where(X.sum(axis=1) + rng.normal(size=500) > 0.0, 1.0, -1.0)
+        twice = np.column_stack([X, X])
+        solution, _ = solve(DPNewton(), twice, y, Logistic(), penalty, math.inf)
+        # Halves of a weight have half the sum of squares.
+        half = L2(0.005) if isinstance(penalty, L2) else penalty
+        best, _ = newton_optimum(X, y, Logistic(), half, tol=1e-13)
+        np.testing.assert_allclose(solution.weights[:2] + solution.weights[2:], best, atol=1e-6)
+        assert solution.n_passes <= 100
+
+    def test_a_loss_that_is_flat_far_out_is_not_walked_away_on(self, rng):
+        """Where no residual is within the threshold there is no curvature to see, and a Newton step has no end."""
+        X = rng.normal(size=(500, 2))
+        y = 1000.0 * X[:, 0] + rng.normal(size=500)
+        solution, _ = solve(DPNewton(), X, y, Huber(1.0), L2(1e-6), math.inf)
+        np.testing.assert_allclose(solution.weights, newton_optimum(X, y, Huber(1.0), L2(1e-6))[0], rtol=1e-4, atol=0.1)
+        assert solution.n_passes <= 400
 
 
 @pytest.mark.parametrize("solver", [*SOLVERS, DPNewton(n_steps=1), DPNewton(n_steps=2), DPBlockCD(n_steps=5)], ids=name)

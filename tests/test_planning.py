@@ -122,7 +122,8 @@ def test_no_hope_means_no_model():
     for n, p, epsilon in ((100, 3, 0.5), (500, 5, 0.1), (2000, 50, 0.1)):
         assert dpcd.plan(n, p, epsilon).verdict == "no better than the zero model"
         X = rng.normal(size=(n, p))
-        models = [DPRidge(epsilon=epsilon, random_state=seed).fit(X, X[:, 0]) for seed in range(5)]
+        with pytest.warns(dpcd.UselessModelWarning):
+            models = [DPRidge(epsilon=epsilon, random_state=seed).fit(X, X[:, 0]) for seed in range(5)]
         assert sum(not np.any(model.coef_) for model in models) >= 4
     assert dpcd.plan(20_000, 5, 1.0).verdict == "good"
     X = rng.normal(size=(20_000, 5))

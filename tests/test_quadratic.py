@@ -243,6 +243,7 @@ class TestConfidenceIntervals:
         assert coverage > least
         assert length < 5.0
 
+    @pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
     @pytest.mark.parametrize(("n_columns", "epsilon", "size"), [(10, 0.5, 1.0), (6, 0.3, 1.0), (1, 1.0, 0.006)])
     def test_are_as_long_as_the_error(self, n_columns, epsilon, size):
         """Noise in the curvature of columns that have nothing in common says little, and weak signals no less."""

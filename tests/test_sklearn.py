@@ -2,9 +2,13 @@
 
 import math
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpcd
+
+# Its tables are of a few dozen records.
+pytestmark = pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
 
 ESTIMATORS = [getattr(dpcd, name) for name in dpcd.__all__ if name.startswith("DP") and name != "DPStandardScaler"]
 SEARCHES = [

@@ -152,6 +152,7 @@ def unequal(n, p, rng):
     return X, y
 
 
+@pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
 def test_a_small_budget_learns_of_a_rare_class_what_there_is_to_learn(monkeypatch, rng):
     X, y = unequal(8000, 50, rng)
     problem = X, y, Logistic(), L2(1e-4)
@@ -192,6 +193,7 @@ def test_screening_that_sees_nothing_gives_the_best_constant(rng):
     ],
     ids=["no move", "tiny", "flat"],
 )
+@pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
 @pytest.mark.parametrize("epsilon", [0.1, 3.0])
 def test_absurd_settings_do_not_fail_after_a_charge(model, epsilon, rng):
     X = (1e-90 if model.feature_bounds else 1.0) * rng.normal(size=(3000, 30))

@@ -15,6 +15,7 @@ from dpcd.planning import Plan, plan
 from dpcd.preprocessing import DPStandardScaler
 from dpcd.privacy import BudgetExceeded, Ledger, LedgerError, PrivacyStatement
 from dpcd.tuning import PrivateSearch
+from dpcd.usefulness import UselessModelWarning
 
 __version__ = _version("dpcd")
 
@@ -33,5 +34,6 @@ __all__ = [
     "Plan",
     "PrivacyStatement",
     "PrivateSearch",
+    "UselessModelWarning",
     "plan",
 ]

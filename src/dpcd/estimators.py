@@ -8,38 +8,49 @@ was spent on what.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero
+from dpcd.planning import Plan
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.statement import library_version
 from dpcd.solvers import Auto, Problem, Solution
-from dpcd.solvers.scales import Declared, prepare
+from dpcd.solvers.scales import Declared, Scales, prepare
+from dpcd.usefulness import (
+    MOST,
+    most_stay_out,
+    no_update,
+    only_a_constant,
+    outside_bounds,
+    stay_out,
+    unseen_target,
+    warn_of,
+)
 from dpcd.validation import (
     BUDGET_DOC,
     SPENDING_DOC,
     check_parts,
-    check_two_dimensional,
     checked_alpha,
     checked_bounds,
+    checked_labels,
     checked_positive,
     checked_ratio,
     checked_smoothness,
     checked_target_bounds,
+    forget_fit,
     listed_names,
     opened_account,
+    validated_features,
     validated_table,
 )
-
-NO_UPDATE = "the budget bought no update: coefficients are where they started"
 
 _SHARED_DOC = (
     BUDGET_DOC
@@ -151,6 +162,7 @@ class _PrivateLinearModel(BaseEstimator):
         raise NotImplementedError
 
     def _validated(self, X, y, unsupported: dict[str, Any], **check):
+        forget_fit(self)
         if unsupported:
             hint = (
                 " (a weighted record would count more than once against the budget)"
@@ -180,6 +192,7 @@ class _PrivateLinearModel(BaseEstimator):
             # From here on only the curator holds the data.
             curator = Curator(Columns.copy_of(X, target, self.fit_intercept), budget, noise, account)
             self._solve(curator, parts, choices)
+        concerns = self._concerns(self._planned(n_records, n_features, parts, budget.epsilon, self.delta))
         self.privacy_ = PrivacyStatement(
             budget.epsilon,
             budget.delta,
@@ -189,8 +202,10 @@ class _PrivateLinearModel(BaseEstimator):
             curator.private,
             library_version(),
             budget.order,
-            self._notes(),
+            (*self._notes(), *concerns),
         )
+        # Once all is spent and kept, and from `fit`'s caller.
+        warn_of(concerns, stacklevel=3)
 
     def _checked_parts(self, n_records: int, n_features: int, epsilon: float) -> _Parts:
         """What a fit is made of besides the data; raises where it cannot work, before anything is charged."""
@@ -250,17 +265,56 @@ class _PrivateLinearModel(BaseEstimator):
             self.target_range_ = scales.target_range if isinstance(loss, (Squared, Huber)) else None
         self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
         self._solver_notes = solutions[0].notes
+        self._target_unseen = scales.target_unseen
+        self._found_of_bounds = _found_of_bounds(self, scales)
         self._keep(coefficients, intercepts)
 
     def _notes(self) -> tuple[str, ...]:
         """What a reader of the privacy statement should know besides."""
-        notes = list(self._solver_notes)
-        if len(self.unseen_features_):
-            count, names = len(self.unseen_features_), listed_names(self, self.unseen_features_)
-            notes.append(f"{count} of {self.n_features_in_} features stay out, coefficient 0: {names}")
-        if not self.n_iter_:
-            notes.append(NO_UPDATE)
-        return tuple(notes)
+        out = self.unseen_features_
+        if not 0 < len(out) <= MOST * self.n_features_in_:
+            return self._solver_notes
+        return (*self._solver_notes, stay_out(len(out), self.n_features_in_, listed_names(self, out)))
+
+    def _concerns(self, plan: Plan) -> tuple[str, ...]:
+        """Why the model cannot be of use, from public and released numbers alone."""
+        if math.isinf(plan.epsilon):
+            return ()
+        concerns, out = list(self._found_of_bounds), self.unseen_features_
+        if self._target_unseen:
+            concerns.append(unseen_target(plan.remedy))
+        elif len(out) > MOST * self.n_features_in_:
+            concerns.append(most_stay_out(len(out), self.n_features_in_, plan.remedy, listed_names(self, out)))
+        if not self.n_iter_ and not plan.has_too_many_classes:
+            concerns.append(no_update(plan.remedy))
+        if self.n_iter_ and not self.coef_.any():
+            concerns.append(only_a_constant())
+        return (*concerns, *plan.public_concerns)
+
+    def _planned(self, n_records: int, n_features: int, parts: _Parts, epsilon: float, delta: float | None) -> Plan:
+        """What could be known of the fit beforehand."""
+        declared = parts.declared
+        bounded = declared.feature_bounds is not None and np.isfinite(declared.feature_bounds).all()
+        n_classes = max(2, len(self._positive_classes()))
+        known = isinstance(declared.smoothness, np.ndarray)
+        plan = Plan(
+            n_records,
+            n_features,
+            epsilon,
+            delta,
+            parts.loss,
+            parts.penalty,
+            self.fit_intercept,
+            bool(bounded),
+            known,
+            n_classes,
+            kind=None,
+            signal=0.5,
+        )
+        return replace(plan, signal=plan.calibration.signal)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "privacy_")
 
     def _taken_as_public(self, n_records, n_features, declared, account) -> tuple[str, ...]:
         """What the privacy statement assumes, in words."""
@@ -277,8 +331,7 @@ class _PrivateLinearModel(BaseEstimator):
 
     def _linear_predictor(self, X) -> np.ndarray:
         check_is_fitted(self)
-        check_two_dimensional(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = validated_features(self, X)
         if self.clip_predictions and self.feature_ranges_ is not None:
             X = np.clip(X, *self.feature_ranges_.T)
         return X @ self.coef_.T + self.intercept_
@@ -324,16 +377,15 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
 
     def _encoded(self, X, y, unsupported):
         X, y = self._validated(X, y, unsupported)
+        classes = checked_labels(y, self.classes)
         if self.classes is None:
             check_classification_targets(y)
-        self.classes_ = np.unique(y if self.classes is None else self.classes)
+        self.classes_ = classes
         if len(self.classes_) < 2:
             raise ValueError(
                 "a classifier needs at least two classes, and there is one class only: declare all that could occur, "
                 "as in classes=[0, 1]"
             )
-        if self.classes is not None and not np.isin(y, self.classes_).all():
-            raise ValueError(f"y holds labels that are not among the declared classes {self.classes_.tolist()}")
         return X, np.searchsorted(self.classes_, y)
 
     def _taken_as_public(self, n_records, n_features, declared, account):
@@ -555,6 +607,18 @@ class DPLinearSVC(_PrivateClassifier):
 
     def _penalty(self, n_records):
         return L2(checked_alpha(self.alpha, n_records))
+
+
+def _found_of_bounds(model: _PrivateLinearModel, scales: Scales) -> tuple[str, ...]:
+    """Which declared bounds hardly any value lies in, in words."""
+    found = []
+    if scales.features is not None:
+        wrong = np.flatnonzero(np.greater(scales.features.outside, MOST))
+        if len(wrong):
+            found.append(outside_bounds(f"{len(wrong)} features ({listed_names(model, wrong)})", "feature_bounds"))
+    if scales.target is not None and np.any(np.greater(scales.target.outside, MOST)):
+        found.append(outside_bounds("the target", "target_bounds"))
+    return tuple(found)
 
 
 def _assumptions(declared: Declared) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from dpcd.solvers.block import USED, DPBlockCD, full_steps
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
 from dpcd.solvers.scales import hides_columns, noise_in_counts, usual_shares
+from dpcd.usefulness import large_delta, most_stay_out, no_update, too_many_classes
 
 #: Forecasts are made to be right within this factor, and are so in about four of five cases.
 FACTOR = 3.0
@@ -219,14 +220,19 @@ class Plan:
             return 0.0
         return self.calibration.unknown_tails if self.kind is None else self.calibration.long_tails
 
+    @property
+    def _buys_nothing(self) -> bool:
+        """Whether there is too little for one update."""
+        no_clip = self.records < LEAST_RECORDS and not self._classifies
+        no_step = isinstance(self.choice.solver, DPBlockCD) and full_steps(self.records, self.columns) == 0.0
+        return no_clip or no_step
+
     @cached_property
     def lost(self) -> float:
         """Expected (F − F*)/(F(0) − F*): 0 is the fit without privacy, 1 the best model without features."""
         if math.isinf(self.records):
             return 0.0
-        no_clip = self.records < LEAST_RECORDS and not self._classifies
-        no_step = isinstance(self.choice.solver, DPBlockCD) and full_steps(self.records, self.columns) == 0.0
-        if no_clip or no_step:
+        if self._buys_nothing:
             return 1.0
         return float(self.calibration.lost(self.columns, self.records, self.signal, self.seen, self.clipped))
 
@@ -257,6 +263,47 @@ class Plan:
         found = _least(lambda n: replace(self, n=math.ceil(n)).lost <= _checked_part(lost), 2.0, float(_MOST_RECORDS))
         return None if found is None else math.ceil(found)
 
+    @property
+    def concerns(self) -> tuple[str, ...]:
+        """Why a model cannot be of use, in the words of the warning that the fit will give."""
+        if math.isinf(self.epsilon):
+            return ()
+        concerns = [] if not self._hides_columns else [most_stay_out(self.p, self.p, self.remedy)]
+        if self._buys_nothing and not self.has_too_many_classes:
+            concerns.append(no_update(self.remedy))
+        return (*concerns, *self.public_concerns)
+
+    @property
+    def public_concerns(self) -> tuple[str, ...]:
+        """Those among them that what a fit releases does not tell."""
+        if math.isinf(self.epsilon):
+            return ()
+        concerns = [too_many_classes(self.n_classes, self.remedy)] if self.has_too_many_classes else []
+        return (*concerns, *([large_delta(self._budget.delta, self.n)] if self._budget.delta >= 1.0 / self.n else []))
+
+    @property
+    def has_too_many_classes(self) -> bool:
+        """Whether there would be updates if there were only two."""
+        return self.n_classes > 2 and self._buys_nothing and not replace(self, n_classes=2)._buys_nothing
+
+    @property
+    def _hides_columns(self) -> bool:
+        """Whether nothing can be seen of any column."""
+        return not (self.bounds_declared or self.smoothness_declared) and hides_columns(self.n, self.p, self._room)
+
+    @property
+    def remedy(self) -> str:
+        """What it takes for a good model, in words."""
+        return f"take about {self._ways}, or fewer features" if self._ways else "take fewer features"
+
+    @cached_property
+    def _ways(self) -> str:
+        """Which epsilon or which number of records would make it good; empty if none would."""
+        epsilon, n = self.epsilon_for(), self.n_for()
+        ways = [] if epsilon is None else [f"epsilon = {_rounded_up(epsilon)}"]
+        ways += [] if n is None else [f"{_rounded_up(n)} records"]
+        return " or ".join(ways)
+
     def __str__(self) -> str:
         low, high = map(_percent, self.likely)
         task = f"{self.n_classes} classes" if self._classifies else "regression"
@@ -282,10 +329,8 @@ class Plan:
                 else f"  not seen    flags that are 1 for less than {_percent(self.rarest_flag)} of the records"
             )
         if self.lost >= _GOOD:
-            epsilon, n = self.epsilon_for(), self.n_for()
-            ways = [] if epsilon is None else [f"epsilon = {_rounded_up(epsilon)}"]
-            ways += [] if n is None else [f"{_rounded_up(n)} records"]
-            lines.append(f"  to be good  {' or '.join(ways) or 'no epsilon and no number of records would do'}")
+            lines.append(f"  to be good  {self._ways or 'no epsilon and no number of records would do'}")
+        lines += [f"  warning     {concern}" for concern in self.concerns]
         return "\n".join(lines)
 
 

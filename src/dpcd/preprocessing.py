@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.mechanisms import ClippedMeans, SecondMoments
@@ -19,10 +19,11 @@ from dpcd.validation import (
     BUDGET_DOC,
     SPENDING_DOC,
     check_flag,
-    check_two_dimensional,
     checked_bounds,
+    forget_fit,
     listed_names,
     opened_account,
+    validated_features,
     validated_table,
 )
 
@@ -102,6 +103,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X, y=None):
         """Spend the budget on centres and scales of the columns of X, of shape (n, p); y is ignored."""
+        forget_fit(self)
         X, _ = validated_table(self, X)
         n_records, n_features = X.shape
         for name in ("with_mean", "with_std", "clip"):
@@ -147,11 +149,13 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         names = listed_names(self, self.unseen_features_)
         return (f"of {count} of {self.n_features_in_} features nothing can be seen at this budget: {names}",)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "privacy_")
+
     def transform(self, X):
         """Clip, center and scale."""
         check_is_fitted(self)
-        check_two_dimensional(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = validated_features(self, X)
         # Whether a value overflows is nobody's business but its owner's.
         with np.errstate(all="ignore"):
             scaled = np.clip(X, *self.feature_ranges_.T) if self.clip else X.astype(np.float64)
@@ -164,8 +168,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X):
         """Undo centring and scaling; what was clipped stays so."""
         check_is_fitted(self)
-        check_two_dimensional(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = validated_features(self, X)
         with np.errstate(all="ignore"):
             restored = X.astype(np.float64)
             if self.with_std:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
@@ -21,11 +22,13 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpcd.estimators import NO_UPDATE, _Parts, _PrivateLinearModel, opened_account
+from dpcd.estimators import _Parts, _PrivateLinearModel, opened_account
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.candidates import BestCandidate, Law, Measure, NumberOfRuns, gaussian_budget
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.scales import target_rms
+from dpcd.usefulness import warn_of
+from dpcd.validation import forget_fit
 
 # Part of a candidate's μ² that goes into its score.
 _SCORE_SHARE = 0.1
@@ -143,6 +146,7 @@ class PrivateSearch(BaseEstimator):
 
     def fit(self, X, y, **unsupported):
         """Search on features X of shape (n, p) and a target y of shape (n,)."""
+        forget_fit(self)
         template = self._template()
         X, target = template._encoded(X, y, unsupported)
         n_records, n_features = X.shape
@@ -193,8 +197,8 @@ class PrivateSearch(BaseEstimator):
                 f"each candidate had {noise_ratio:.2g} times the noise of a single fit: searching pays where settings "
                 f"matter more than that",
             )
-        if not model.n_iter_:
-            notes = (*notes, NO_UPDATE)
+        # Of the winner, which is released; nobody may know what there would be to say of the others.
+        concerns = model._concerns(model._planned(n_records, n_features, candidate.parts, self.epsilon, self.delta))
         self.privacy_ = PrivacyStatement(
             budget.epsilon,
             budget.delta,
@@ -207,7 +211,7 @@ class PrivateSearch(BaseEstimator):
             curator.private,
             library_version(),
             budget.order,
-            notes,
+            (*notes, *concerns),
         )
         # Whoever asks the model what it cost is told the price of the search, and whoever fits it anew pays as much.
         model.set_params(epsilon=self.epsilon, delta=self.delta)
@@ -223,6 +227,7 @@ class PrivateSearch(BaseEstimator):
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(template, name):
                 setattr(self, name, getattr(template, name))
+        warn_of(concerns, stacklevel=2)
         return self
 
     def _template(self) -> Any:
@@ -328,9 +333,9 @@ class _Candidate:
         self.model = copy.copy(template).set_params(**{k: clone(v, safe=False) for k, v in settings.items()})
         self.settings = settings
         self._choices = choices
-        self._parts: _Parts = self.model._checked_parts(n_records, n_features, budget.epsilon)
+        self.parts: _Parts = self.model._checked_parts(n_records, n_features, budget.epsilon)
         shape = n_records, n_features + self.intercept
-        solver = self._parts.solver
+        solver = self.parts.solver
         if solver.renyi_order(*shape, 1.0, budget.delta, len(self.model._positive_classes())) is not None:
             raise ValueError(
                 f"{solver!r} is not charged as Gaussian (it draws secret batches, for instance), and a search cannot "
@@ -344,7 +349,10 @@ class _Candidate:
 
     def fit(self, curator: Curator) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Fit the model; returns its coefficients, its intercepts and what it clips features to."""
-        self.model._solve(curator, self._parts, self._choices)
+        # A warning of a candidate would tell that it was tried.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.model._solve(curator, self.parts, self._choices)
         ranges = self.model.feature_ranges_ if self.model.clip_predictions else None
         return np.atleast_2d(self.model.coef_), np.atleast_1d(self.model.intercept_), ranges
 

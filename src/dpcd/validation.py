@@ -36,33 +36,116 @@ SPENDING_DOC = """    random_state : int, RandomState, Generator or None, defaul
         Whose budget in the ledger is spent. Needed with `ledger`, and only then.
 """
 
+_FLOATS = [np.float64, np.float32]
+_COMPLEX = "complex numbers: give real and imaginary parts as columns of their own. Complex data not supported"
+_DATES = "dates or durations: turn them into numbers first, such as days since a date that is fixed beforehand"
+_TEXT = (
+    "X and y must be numeric, and within the range of double precision: encode categories first, with levels known "
+    "beforehand, as in OneHotEncoder(categories=...)"
+)
+# What types of columns are called by NumPy, pandas, Polars and Arrow.
+_NUMERIC = ("float", "int", "uint", "bool", "decimal", "double", "half")
+_NO_NUMBERS = {"complex": _COMPLEX, **dict.fromkeys(("date", "time", "duration", "period"), _DATES)}
+
 
 def validated_table(estimator: Any, X: Any, y: Any = "no_validation", **check: Any) -> tuple[Any, Any]:
     """X, and y if there is one, as scikit-learn's `validate_data` returns them; X in single or double precision.
 
     `check` goes on to `validate_data`, and ``y_numeric=True`` also makes y finite doubles.
     """
-    check_two_dimensional(X)
-    # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
-    with np.errstate(all="ignore"):
-        try:
-            # float32 stays as it is: the curator makes the one copy, in float64.
-            validated = validate_data(estimator, X, y, dtype=[np.float64, np.float32], **check)
-            X, y = (validated, None) if isinstance(y, str) else validated
-            if check.get("y_numeric"):
-                y = np.asarray(y, dtype=np.float64)
-                assert_all_finite(y, input_name="y")
-        except (OverflowError, ValueError) as error:
-            if isinstance(error, OverflowError) or "could not convert" in str(error):
-                # The message would quote the value.
-                raise ValueError(
-                    "X and y must be numeric, and within the range of double precision: encode categories first, with "
-                    "levels known beforehand, as in OneHotEncoder(categories=...)"
-                ) from None
-            raise
+    if check.get("y_numeric"):
+        _check_types(y, "y")
+    with _without_values(X):
+        # float32 stays as it is: the curator makes the one copy, in float64.
+        validated = validate_data(estimator, X, y, dtype=_FLOATS, **check)
+        X, y = (validated, None) if isinstance(y, str) else validated
+        if check.get("y_numeric"):
+            y = np.asarray(y, dtype=np.float64)
+            assert_all_finite(y, input_name="y")
     if X.shape[0] < 2:
         raise ValueError(f"n_samples={X.shape[0]}: a private fit needs at least 2 samples")
     return X, y
+
+
+def validated_features(estimator: Any, X: Any) -> Any:
+    """X for an estimator that was fitted, in single or double precision."""
+    with _without_values(X):
+        return validate_data(estimator, X, dtype=_FLOATS, reset=False)
+
+
+def _columns_by_type(table: Any) -> dict[str, str]:
+    """Types of a frame's columns by their names, in small letters; those of anything else under no name."""
+    types = getattr(table, "dtypes", None)
+    names = getattr(table, "columns", None)
+    if types is None or names is None or callable(types):
+        return {"": str(getattr(table, "dtype", "")).lower()}
+    return {str(name): str(type_).lower() for name, type_ in zip(names, types, strict=True)}
+
+
+def _check_types(table: Any, name: str) -> None:
+    """Refuse columns of types that are no real numbers: scikit-learn would quote values, or let them pass."""
+    for column, type_ in _columns_by_type(table).items():
+        for beginning, explanation in _NO_NUMBERS.items():
+            if type_.startswith(beginning):
+                where = f"column {column!r} of {name}" if column else name
+                raise ValueError(f"{where} holds {explanation}")
+
+
+@contextmanager
+def _without_values(X: Any) -> Iterator[None]:
+    """Refuse what is no table of numbers, in words that quote none of its values."""
+    check_two_dimensional(X)
+    _check_types(X, "X")
+    # NumPy's warnings about overflow in scikit-learn's check for NaN would tell of extreme values.
+    with np.errstate(all="ignore"):
+        try:
+            yield
+        except (OverflowError, TypeError, ValueError) as error:
+            explained = _explained(error, X)
+            if explained is None:
+                raise
+            raise ValueError(explained) from None
+
+
+def _explained(error: Exception, X: Any) -> str | None:
+    """What to say instead of a message that would quote values, or leads to a leak; None if it does neither."""
+    message = str(error)
+    if "Complex data" in message or "'complex'" in message:
+        return f"X or y holds {_COMPLEX}"
+    if "datetime" in message.lower() or "Timestamp" in message or "Timedelta" in message:
+        return f"X or y holds {_DATES}"
+    if isinstance(error, OverflowError) or "could not convert" in message:
+        other = [name for name, type_ in _columns_by_type(X).items() if name and not type_.startswith(_NUMERIC)]
+        return _TEXT + (f". Of X these columns are of other types: {', '.join(map(repr, other))}" if other else "")
+    if isinstance(error, ValueError) and message.startswith("Input y contains NaN"):
+        return "Input y contains NaN: leave out the records that have no target"
+    if isinstance(error, ValueError) and "contains NaN" in message:
+        return (
+            f"{message.splitlines()[0]} Missing values are not supported: drop the column, or fill in a number that is "
+            f"fixed beforehand. An imputer that learns it from the data would reveal something about them"
+        )
+    return None
+
+
+def checked_labels(y: Any, classes: Any) -> np.ndarray:
+    """The classes in order: those that are declared, or the labels that occur."""
+    try:
+        found = np.unique(y if classes is None else classes)
+        if classes is not None and not np.isin(y, found).all():
+            raise ValueError(f"y holds labels that are not among the declared classes {found.tolist()}")
+    except TypeError:
+        # NumPy's message would tell of the labels' types.
+        raise ValueError(
+            "y holds labels of several kinds, such as numbers and strings, or missing ones: make all numbers or all "
+            "strings, and give those that are missing a class of their own or leave their records out"
+        ) from None
+    return found
+
+
+def forget_fit(estimator: Any) -> None:
+    """Take away what an earlier fit left: if this one fails, nothing shall predict with parameters it never had."""
+    for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
+        delattr(estimator, name)
 
 
 def check_two_dimensional(X: Any) -> None:

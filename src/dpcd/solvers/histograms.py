@@ -262,3 +262,12 @@ def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Float
         while top[row] + 1 < BUCKETS and stands_out[row, top[row] + 1]:
             top[row] += 1
     return 2.0 * _SCALES[top]
+
+
+def surely_outside(counts: Floats, noise: Floats, lower: Floats, upper: Floats) -> Floats:
+    """How many records lie outside of bounds around zero, counting only cells in which there surely are some."""
+    # The lowest octave holds all that is closer to zero, too.
+    ends = np.where(_SCALES[0] < _LOWER_ENDS, _LOWER_ENDS, 0.0)
+    beyond = (_SIGNS > 0.0) & (ends > upper[:, None]) | (_SIGNS < 0.0) & (ends > -lower[:, None])
+    surely = counts > math.sqrt(2.0 * math.log(counts.size / _FALSE_ALARMS)) * noise[:, None]
+    return np.asarray(np.where(beyond & surely, counts, 0.0).sum(axis=1))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.losses import ABOUT_LABELS, Logistic, Loss
+from dpcd.losses import ABOUT_LABELS, Logistic, Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
@@ -34,7 +34,11 @@ LEAST_RECORDS = VISIBLE * math.sqrt(2.0 * WINDOW_OCTAVES / _COUNTING_SHARES[1])
 # What moments and Hessians may take together, so that something is left for starts, sizes and gradients.
 LARGEST_SHARE = 0.65
 
-_NOISELESS_STEPS = 5000
+# Without noise there are at most so many steps, and nothing is left to do where a plain gradient step moves weights by
+# this part of them. Of the bound on the Hessian so much is added at least and at the first sign of need, so many times
+# more at the next try, and less after a step. A gradient may rise by a little more than expected.
+_NOISELESS_STEPS, _NOTHING_LEFT = 1000, 1e-11
+_LEAST_ADDED, _FIRST_ADDED, _MORE, _LESS, _A_LITTLE = 1e-9, 1e-4, 10.0, 100.0, 1.5
 # The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
 _MOST_GROWTH = 1e6
 
@@ -168,25 +172,55 @@ class Scaled:
         return self.standing(np.zeros(self.size))
 
     def without_noise(self) -> Solution:
-        """Steps on an upper bound of the objective, which nothing keeps from the minimum, until they stop moving."""
+        """Proximal Newton steps with the Hessian at each point, until a plain gradient step would move nothing.
+
+        A step that goes too far is tried again with more of an upper bound of the Hessian added, as Levenberg and
+        Marquardt do. Where the gradient rises along a step by no more than the model says, the objective has fallen all
+        the way, and with the whole bound added it cannot rise by more.
+        """
         moments = self.moments(1.0, rounds=1)
-        hessian = self.problem.loss.curvature * moments.matrix
-        point, path = np.zeros(self.size), []
+        bound = self.problem.loss.curvature * moments.matrix
+        steepest = float(np.linalg.eigvalsh(bound)[-1]) * np.eye(self.size)
+
+        def looked_at(point: Floats) -> tuple[Floats, Floats, float]:
+            gradient, _ = self.gradient(np.ones(self.size), point, Clip(math.inf), 1.0)
+            plain = self.step(steepest, steepest @ point - gradient, point)
+            return point, gradient, float(np.linalg.norm(plain - point))
+
+        (point, gradient, left), hessian = looked_at(np.zeros(self.size)), bound
+        path: list[Floats] = []
+        added, length = 1.0, 0.0
         for _ in range(_NOISELESS_STEPS):
-            gradient, _ = self.gradient(moments.whitening, point, Clip(math.inf), 1.0)
-            before, linear = point, hessian @ point - gradient
-            point = self.step(hessian, linear, before)
+            if not path or not isinstance(self.problem.loss, Squared):
+                hessian = self._exact_hessian(moments, point)
+            while True:
+                model = hessian + added * bound
+                tried = looked_at(self.step(model, model @ point - gradient, point))
+                move = tried[0] - point
+                rise, expected = float(move @ (tried[1] - gradient)), float(move @ model @ move)
+                # Where steps get shorter and shorter a little too far is near enough.
+                closing_in = rise <= _A_LITTLE * expected and np.linalg.norm(move) <= length / 2.0
+                if rise <= expected or closing_in or added >= 1.0:
+                    break
+                added = min(max(_MORE * added, _FIRST_ADDED), 1.0)
+            (point, gradient, left), added = tried, max(added / _LESS, _LEAST_ADDED)
+            length = float(np.linalg.norm(move))
             path.append(self.weights(point))
-            if np.max(np.abs(point - before)) <= 1e-12 * np.max(np.abs(point)):
+            if left <= _NOTHING_LEFT * np.linalg.norm(point) or not move.any():
                 break
         return Solution(path[-1], len(path), np.array(path), quadratic=self._exact_quadratic(moments, point))
 
-    def _exact_quadratic(self, moments: Moments, point: Floats) -> Quadratic:
-        """The model at a point without noise, whose Hessian is the objective's own."""
-        weighted = MomentMatrix(self.view(moments.whitening, point), 0.0, radius=moments.radius, weighted=True)
+    def _exact_hessian(self, moments: Moments, point: Floats) -> Floats:
+        """The objective's own Hessian at a point."""
+        # In the metric of the moments no row is longer than √n, and short rows want a fine lattice.
+        radius = 2.0 * math.sqrt(self.curator.n_records)
+        weighted = MomentMatrix(self.view(moments.whitening, point), 0.0, radius=radius, weighted=True)
         back = np.linalg.inv(moments.whitening)
-        seen = back @ self.curator.release(weighted) @ back.T + 1e-12 * np.eye(self.size)
-        hessian = self.problem.loss.curvature * seen
+        return np.asarray(self.problem.loss.curvature * back @ self.curator.release(weighted) @ back.T)
+
+    def _exact_quadratic(self, moments: Moments, point: Floats) -> Quadratic:
+        """The model at a point without noise."""
+        hessian = self._exact_hessian(moments, point) + 1e-12 * np.eye(self.size)
         gradient, _ = self.gradient(moments.whitening, point, Clip(math.inf), 1.0)
         _, squared_size = self.sizes(moments.whitening, point, 1.0).level or (0.0, 0.0)
         error = self.error(hessian, moments.matrix, 0.0, squared_size)

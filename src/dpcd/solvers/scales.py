@@ -20,7 +20,7 @@ from dpcd.losses import Loss
 from dpcd.privacy import Curator
 from dpcd.privacy.kernels import CELLS
 from dpcd.privacy.mechanisms import ClippedMeans, DyadicCounts, LaplaceSecondMoments, SecondMoments
-from dpcd.solvers.histograms import Reading
+from dpcd.solvers.histograms import Reading, surely_outside
 from dpcd.solvers.problem import Floats
 
 # Noise in a count, as a part of the records, with which most columns are read well, and with which their tails and rare
@@ -199,12 +199,15 @@ class Range(NamedTuple):
         What is subtracted afterwards.
     spread
         Root mean square distance from the center, as far as it is known; 0 for a column of which nothing can be seen.
+    outside
+        Which part of the records surely lies outside of the bounds, as far as a histogram tells.
     """
 
     lower: Floats
     upper: Floats
     center: Floats
     spread: Floats
+    outside: Floats | float = 0.0
 
     @classmethod
     def declared(cls, bounds: tuple[ArrayLike, ArrayLike], centered: bool) -> Range:
@@ -245,6 +248,11 @@ class Scales:
     def roots(self, loss: Loss) -> Floats:
         """Root mean square of each column, the intercept included, and 1 for those that stay out."""
         return np.where(self.smoothness > 0.0, np.sqrt(self.smoothness / loss.curvature), 1.0)
+
+    @property
+    def target_unseen(self) -> bool:
+        """Whether somebody looked at the target and saw nothing."""
+        return self.target is not None and not len(self.target.seen)
 
     @property
     def target_scale(self) -> float:
@@ -381,7 +389,7 @@ def locate(
         The μ² that shares are parts of, and how much of it to take.
     """
     lower, upper = (np.array(bound, dtype=float, ndmin=1) for bound in bounds)
-    places = _look(curator, columns, lower, upper, centered, room, limits)
+    places, outside = _look(curator, columns, lower, upper, centered, room, limits)
     center = np.where(places.deviation > 0.0, places.center, np.clip(0.0, lower, upper))
     if centered:
         center = center + _offset(curator, columns is None, places, room, limits)
@@ -389,13 +397,15 @@ def locate(
         places = places._replace(deviation=np.hypot(places.deviation, center))
         center = np.zeros_like(center)
     reach = np.maximum(_DEVIATIONS * places.deviation, places.reach)
-    ranges = Range(np.maximum(lower, center - reach), np.minimum(upper, center + reach), center, places.deviation)
+    low, high = np.maximum(lower, center - reach), np.minimum(upper, center + reach)
+    ranges = Range(low, high, center, places.deviation, outside)
     # Where nothing was seen bounds are all that is known, if they are.
     bounded = (places.deviation == 0.0) & np.isfinite(upper - lower)
     if not bounded.any():
         return ranges
     declared = Range.declared((np.where(bounded, lower, 0.0), np.where(bounded, upper, 0.0)), centered)
-    return Range(*(np.where(bounded, theirs, ours) for theirs, ours in zip(declared, ranges, strict=True)))
+    chosen = Range(*(np.where(bounded, theirs, ours) for theirs, ours in zip(declared, ranges, strict=True)))
+    return chosen._replace(outside=outside)
 
 
 class _Places(NamedTuple):
@@ -417,17 +427,20 @@ def _look(
     centered: bool,
     room: float,
     limits: Limits,
-) -> _Places:
-    """Look at columns again and again, until it is clear where they lie or the limits are reached."""
+) -> tuple[_Places, Floats]:
+    """Look at columns again and again, until it is clear where they lie or the limits are reached.
+
+    What the first look shows to be outside of the bounds comes second, as a part of the records.
+    """
     looked_at = np.arange(1) if columns is None else columns
     share_of_all, left = look_share(curator.n_records, max(1, len(looked_at)), room, limits), limits.looks
     center, counts, precision = np.clip(0.0, lower, upper), np.zeros((len(lower), CELLS)), np.zeros(len(lower))
     found, first = _Places(*np.zeros((3, len(lower)))), _Places(*np.zeros((3, len(lower))))
-    pending, narrow, around = looked_at, np.arange(0), np.zeros(len(lower))
-    for _ in range(_MOST_LOOKS):
+    pending, narrow, around, outside = looked_at, np.arange(0), np.zeros(len(lower)), np.zeros(len(lower))
+    for past in range(_MOST_LOOKS):
         share = max(share_of_all * len(pending) / max(1, len(looked_at)), min(share_of_all, _LEAST_SHARE))
         if not len(pending) or share > left:
-            return found
+            return found, outside
         left -= share
         asked = np.arange(0) if columns is None else pending
         mechanism = DyadicCounts(asked, columns is None, 1.0 / math.sqrt(share * room), center[pending])
@@ -437,6 +450,8 @@ def _look(
         counts[pending] += (own / precision[pending])[:, None] * (released - counts[pending])
         within = lower[pending] - center[pending], upper[pending] - center[pending]
         noise = precision[pending] ** -0.5
+        if not past:
+            outside[pending] = surely_outside(counts[pending], noise, *within) / curator.n_records
         reading = Reading.of(counts[pending], noise, curator.n_records, *within, around[pending])
         # What is in doubt by less than another look costs is sure enough.
         seen, sure = reading.belief >= _ACCEPT, 1.0 - reading.belief <= share
@@ -460,7 +475,7 @@ def _look(
     # What still is narrow after so many looks is a spike: all that varies was in sight at the first.
     for field_, known in zip(found, first, strict=True):
         field_[narrow] = known[narrow]
-    return found
+    return found, outside
 
 
 def _offset(curator: Curator, is_target: bool, places: _Places, room: float, limits: Limits) -> Floats:

@@ -1,0 +1,157 @@
+"""Warnings where a model can be of little use: from public and released numbers alone, the same as plans give."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import dpcd
+from dpcd import DPLasso, DPLogisticRegression, DPRidge, PrivateSearch, UselessModelWarning
+from dpcd.solvers import Auto
+from dpcd.usefulness import large_delta, no_update, too_many_classes
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(20_000, 4))
+    return X, X @ [1.0, 2.0, 0.0, 0.0] + rng.normal(size=len(X))
+
+
+def concerns(model, X, y):
+    """The sentences of the one warning that a fit gives; they are notes of its statement too."""
+    with pytest.warns(UselessModelWarning) as caught:
+        model.fit(X, y)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__, "it points at who called fit"
+    _, *lines = str(caught[0].message).split("\n- ")
+    assert model.privacy_.notes[-len(lines) :] == tuple(lines)
+    return lines
+
+
+def test_a_useful_model_is_not_worried_about(table, recwarn):
+    X, y = table
+    DPRidge(random_state=0).fit(X, y)
+    DPRidge(feature_bounds=(-100, 100), target_bounds=(-50, 1e6), random_state=0).fit(X, y)
+    DPLogisticRegression(random_state=0).fit(X, y > 0)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("flags", [(0.0, 1.0), (-1.0, 0.0), (0.0, 4.0)])
+def test_values_at_their_bounds_are_within(flags, table, recwarn):
+    X, y = table
+    low, high = flags
+    model = DPRidge(feature_bounds=flags, random_state=0).fit(np.where(X > 0.0, high, low), y)
+    assert not recwarn.list
+    assert model.coef_.any()
+
+
+def test_a_histogram_that_is_too_coarse_for_the_bounds_says_nothing_about_them(table, recwarn):
+    X, y = table
+    DPRidge(alpha=1.0, feature_bounds=(-1e-89, 1e-89), random_state=0).fit(1e-90 * X, y)
+    assert not [warning for warning in recwarn if "outside" in str(warning.message)]
+
+
+def test_no_update_and_nothing_seen(table):
+    X, y = (part[:60] for part in table)
+    for model in (DPRidge(epsilon=0.5, random_state=0), DPLogisticRegression(epsilon=0.5, random_state=0)):
+        told = concerns(model, X, y if isinstance(model, DPRidge) else y > 0)
+        assert "4 of 4 features stay out" in told[0] or "nothing of the target" in told[0]
+        assert "declare" in told[0]
+        assert "the budget bought no update" in told[-1]
+        assert "take about epsilon = " in told[-1]
+
+
+def test_the_remedy_is_one(table):
+    X, y = table
+    assert concerns(DPRidge(epsilon=1e-3, random_state=0), X, y)[-1].startswith("the budget bought no update")
+    epsilon = dpcd.plan(*X.shape, 1e-3).epsilon_for()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert DPRidge(epsilon=epsilon, random_state=0).fit(X, y).score(X, y) > 0.6
+
+
+def test_most_columns_stay_out(table):
+    X, y = table
+    X = np.column_stack([X[:, :2], np.zeros((len(X), 5))])
+    (told,) = concerns(DPRidge(random_state=0), X, y)
+    assert told.startswith("5 of 7 features stay out, coefficient 0: 2, 3, 4, 5, 6; declare feature_bounds")
+
+
+def test_some_columns_that_stay_out_are_only_noted(table, recwarn):
+    X, y = table
+    model = DPRidge(random_state=0).fit(np.column_stack([X, np.zeros(len(X))]), y)
+    assert model.privacy_.notes[-1] == "1 of 5 features stay out, coefficient 0: 4"
+    assert not recwarn.list
+
+
+def test_nothing_but_a_constant(table):
+    (told,) = concerns(DPLasso(alpha=100.0, random_state=0), *table)
+    assert "all coefficients are 0" in told
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+def test_bounds_that_hardly_any_value_lies_in(epsilon, table):
+    X, y = table
+    bounds = (np.array([-9.0, 100.0, -9.0, -300.0]), np.array([9.0, 200.0, 9.0, -200.0]))
+    (told,) = concerns(DPRidge(epsilon=epsilon, feature_bounds=bounds, random_state=0), X, y)
+    assert told.startswith("most values of 2 features (1, 3) lie outside")
+    (told,) = concerns(DPRidge(epsilon=epsilon, target_bounds=(100.0, 101.0), random_state=0), X, y)
+    assert told.startswith("most values of the target lie outside")
+    assert "correct target_bounds" in told
+
+
+def test_too_many_classes(rng):
+    X = rng.normal(size=(300, 2))
+    plan = dpcd.plan(300, 2, 1.0, loss="logistic", n_classes=100)
+    assert plan.has_too_many_classes
+    assert not dpcd.plan(300, 2, 1.0, loss="logistic", n_classes=3).has_too_many_classes
+    told = concerns(DPLogisticRegression(random_state=0), X, np.arange(300) % 100)
+    assert too_many_classes(100, plan.remedy) in told
+    assert too_many_classes(100, plan.remedy) in str(plan)
+
+
+def test_delta_of_a_record_or_more(table):
+    X, y = table
+    for delta in (1.0 / len(X), 0.01):
+        assert concerns(DPRidge(delta=delta, random_state=0), X, y) == [large_delta(delta, len(X))]
+        assert large_delta(delta, len(X)) in str(dpcd.plan(*X.shape, delta=delta))
+    assert "publi" not in str(dpcd.plan(*X.shape, delta=0.99 / len(X)))
+
+
+def test_a_plan_says_it_in_the_same_words(table):
+    X, y = (part[:60] for part in table)
+    plan = dpcd.plan(60, 4, 0.5)
+    assert no_update(plan.remedy) in plan.concerns
+    assert all(f"warning     {concern}" in str(plan) for concern in plan.concerns)
+    assert plan.concerns[-1] == concerns(DPRidge(epsilon=0.5, random_state=0), X, y)[-1]
+    assert dpcd.plan(*table[0].shape).concerns == ()
+
+
+def test_without_privacy_there_is_nothing_to_warn_of(table, recwarn):
+    X, y = table
+    DPRidge(epsilon=math.inf, delta=0.5, feature_bounds=(100.0, 200.0)).fit(X[:50], y[:50])
+    DPLasso(epsilon=math.inf, alpha=100.0).fit(X, y)
+    assert not recwarn.list
+    assert dpcd.plan(50, 3, math.inf, 0.5).concerns == ()
+
+
+class TestSearch:
+    def test_the_winner_is_worried_about_after_the_search(self, table):
+        X, y = (part[:60] for part in table)
+        search = PrivateSearch(DPRidge(), {"alpha": [1e-3, 1.0]}, epsilon=0.5, random_state=0)
+        assert any("the budget bought no update" in line for line in concerns(search, X, y))
+
+    def test_candidates_keep_quiet(self, table, recwarn, monkeypatch):
+        """A warning of a loser would tell of it, and one that is an error would end the search."""
+        solve, fits = Auto.solve, []
+
+        def talkative(*arguments):
+            fits.append(None)
+            warnings.warn("a loser", UserWarning, stacklevel=1)
+            return solve(*arguments)
+
+        monkeypatch.setattr(Auto, "solve", talkative)
+        PrivateSearch(DPRidge(), {"alpha": [1e-3, 1e-2]}, epsilon=3.0, random_state=0).fit(*table)
+        assert fits
+        assert not recwarn.list

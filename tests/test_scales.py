@@ -9,7 +9,8 @@ from dpcd import DPLogisticRegression, DPRidge
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
-from dpcd.solvers.scales import Declared, hides_columns, prepare, usual_shares
+from dpcd.solvers.looks import hides_columns, usual_shares
+from dpcd.solvers.scales import Declared, prepare
 
 SQUARED = Squared()
 

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.mechanisms import ClippedMeans, SecondMoments
 from dpcd.privacy.statement import library_version
+from dpcd.solvers.looks import Limits, Range, locate
 from dpcd.solvers.problem import Floats
-from dpcd.solvers.scales import Limits, Range, locate
 from dpcd.validation import (
     BUDGET_DOC,
     SPENDING_DOC,

@@ -1,0 +1,319 @@
+"""Where columns lie and how far they spread, learnt privately.
+
+A look is a noisy histogram of signs and octaves around a center. The first is around zero, or the bound next to it, and
+those after it are around what the one before them found, at columns only of which it showed too little. Then come
+clipped means, where noise leaves something of them. The target has looks of its own: it matters more than any column,
+and is one number. Bounds that were declared are believed, and the range inside them that values really take is learnt.
+Every release is Gaussian and part of the same budget. How much of it they get follows from n, p and μ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpcd.privacy import Curator
+from dpcd.privacy.kernels import CELLS
+from dpcd.privacy.mechanisms import ClippedMeans, DyadicCounts
+from dpcd.solvers.histograms import Reading, surely_outside
+from dpcd.solvers.problem import Floats
+
+# Noise in a count, as a part of the records, with which most columns are read well, and with which their tails and rare
+# flags are seen.
+_SHOWS_COLUMNS, _SHOWS_TAILS = 0.05, 0.005
+# Noise in a mean, as a part of the deviation, that is worth paying for, and within how many deviations it is taken.
+_NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.0
+# Where noise in the counts exceeds this part of the records, columns do not stand out from it.
+_HIDES_COLUMNS = 0.17
+# Each look around what was found divides the distance from the center by four or more.
+_MOST_LOOKS = 5
+_ACCEPT = 0.5
+# What is not known of a center after looks, as a part of the deviation.
+_DOUBT = 0.4
+# The least part of μ² for any release, and noise in counts that is none.
+LEAST_SHARE, _NO_NOISE = 0.005, 1e-6
+# A column of which more is likely than not that a look around its center shows it to be half as wide, or less.
+_NARROW = 2.0
+# Values are clipped so many deviations from the center, or where there surely are some farther out. With more, models
+# of long-tailed columns owe too much to a few records.
+_DEVIATIONS = 3.5
+
+
+class Limits(NamedTuple):
+    """Parts of μ² that one look, all looks and the means may take at most; and what a look may take to see tails."""
+
+    look: float
+    looks: float
+    means: float
+    tails: float = 0.02
+
+
+FEATURES = Limits(look=0.12, looks=0.3, means=0.05)
+TARGET = Limits(look=0.1, looks=0.4, means=0.1)
+# Where columns are hopeless, all there is to learn is the target's center.
+TARGET_ALONE = Limits(look=0.2, looks=0.8, means=1.0)
+
+
+class Range(NamedTuple):
+    """How columns are clipped and shifted, every number of it declared or released.
+
+    Parameters
+    ----------
+    lower, upper
+        What values are clipped to.
+    center
+        What is subtracted afterwards.
+    spread
+        Root mean square distance from the center, as far as it is known; 0 for a column of which nothing can be seen.
+    outside
+        Which part of the records surely lies outside of the bounds, as far as a histogram tells.
+    """
+
+    lower: Floats
+    upper: Floats
+    center: Floats
+    spread: Floats
+    outside: Floats | float = 0.0
+
+    @classmethod
+    def declared(cls, bounds: tuple[ArrayLike, ArrayLike], centered: bool) -> Range:
+        """Declared bounds, and their middle as the centre if there is to be one."""
+        lower, upper = np.array(bounds[0], dtype=float, ndmin=1), np.array(bounds[1], dtype=float, ndmin=1)
+        center = lower / 2.0 + upper / 2.0 if centered else np.zeros_like(lower)
+        return cls(lower, upper, center, np.maximum(abs(lower - center), abs(upper - center)) / 2.0)
+
+    @property
+    def seen(self) -> NDArray[np.int64]:
+        """Columns of which something can be seen."""
+        return np.flatnonzero(self.spread > 0.0)
+
+    @property
+    def magnitude(self) -> Floats:
+        """Distance from the center within which second moments are taken."""
+        return np.maximum(abs(self.lower - self.center), abs(self.upper - self.center)) / 2.0
+
+
+def look_share(n_records: int, size: int, room: float, limits: Limits = FEATURES) -> float:
+    """Part of μ² for a look at so many columns, from public numbers."""
+    if math.isinf(room):
+        return LEAST_SHARE
+    columns, tails = (2.0 * size / (noise * n_records) ** 2 / room for noise in (_SHOWS_COLUMNS, _SHOWS_TAILS))
+    return min(max(columns, min(tails, limits.tails), LEAST_SHARE), limits.look)
+
+
+def mean_share(n_records: int, size: int, room: float) -> float:
+    """Part of μ² for the means of so many columns, from public numbers."""
+    if math.isinf(room):
+        return LEAST_SHARE
+    return max(size * (2.0 * _MEAN_WITHIN / (_NOISE_IN_MEAN * n_records)) ** 2 / room, LEAST_SHARE)
+
+
+def hides_columns(n_records: int, size: int, room: float) -> bool:
+    """Whether looks at so many columns would show nothing but noise, from public numbers."""
+    return math.sqrt(2.0 * size / (FEATURES.looks * room)) > _HIDES_COLUMNS * n_records
+
+
+def usual_shares(n_records: int, n_features: int, with_target: bool, centered: bool, room: float) -> dict[str, float]:
+    """Parts of μ² that `prepare` is likely to take, named as in a privacy statement, from public numbers."""
+    hidden = hides_columns(n_records, n_features, room)
+    # With centers, once more around them.
+    features = 0.0 if hidden else look_share(n_records, n_features, room) * (1 + centered)
+    target = look_share(n_records, 1, room, TARGET) * (1 + centered) if with_target else 0.0
+    means = [min(mean_share(n_records, 1, room), TARGET.means)] if with_target and centered else []
+    of_features = mean_share(n_records, n_features, room)
+    means += [of_features] if centered and not hidden and of_features <= FEATURES.means else []
+    return {"histograms of values": min(features, FEATURES.looks) + min(target, TARGET.looks), "means": sum(means)}
+
+
+def noise_in_counts(n_records: int, size: int, room: float) -> float:
+    """Standard deviation of the noise in a count of the first look at so many columns, as a part of the records."""
+    if math.isinf(room):
+        return 0.0
+    return math.sqrt(2.0 * size / (look_share(n_records, size, room) * room)) / n_records
+
+
+def locate(
+    curator: Curator,
+    columns: NDArray[np.int64] | None,
+    bounds: tuple[ArrayLike, ArrayLike],
+    centered: bool,
+    room: float,
+    limits: Limits,
+) -> Range:
+    """Find where columns lie, in a few looks and a clipped mean of each.
+
+    Parameters
+    ----------
+    curator, columns
+        Where the data are, and which features to look at; None is the target alone. Other features have the ranges that
+        their bounds give them.
+    bounds
+        Lower and upper bounds of the features, or of the target; infinite where they are not known.
+    centered
+        Whether columns are wanted around centers of their own.
+    room, limits
+        The μ² that shares are parts of, and how much of it to take.
+    """
+    lower, upper = (np.array(bound, dtype=float, ndmin=1) for bound in bounds)
+    looks = _Looks(curator, columns, (lower, upper), room, limits)
+    looks.run(zoom=centered)
+    places, deviation = looks.found, looks.found.deviation
+    center = np.where(deviation > 0.0, places.center, np.clip(0.0, lower, upper))
+    if centered:
+        center = center + _offset(curator, columns is None, places, room, limits)
+    else:
+        deviation, center = np.hypot(deviation, center) * (deviation > 0.0), np.zeros_like(center)
+    reach = np.maximum(_DEVIATIONS * deviation, places.reach)
+    low, high = np.maximum(lower, center - reach), np.minimum(upper, center + reach)
+    # Where nothing was seen bounds are all that is known, if they are.
+    bounded = (deviation == 0.0) & np.isfinite(upper - lower)
+    declared = Range.declared((np.where(bounded, lower, 0.0), np.where(bounded, upper, 0.0)), centered)
+    learnt = low, high, center, deviation
+    chosen = [np.where(bounded, theirs, ours) for theirs, ours in zip(declared[:4], learnt, strict=True)]
+    return Range(chosen[0], chosen[1], chosen[2], chosen[3], looks.outside)
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Where columns lie: a center, the deviation from it, and a distance up to which there surely are values.
+
+    All are 0 for columns of which nothing is seen.
+    """
+
+    center: Floats
+    deviation: Floats
+    reach: Floats
+
+    @classmethod
+    def unknown(cls, size: int) -> _Places:
+        """Of so many columns nothing is seen."""
+        return cls(np.zeros(size), np.zeros(size), np.zeros(size))
+
+    def learn(self, columns: NDArray[np.int64], center: Floats, deviation: Floats, reach: Floats) -> None:
+        """Take on what was seen of some columns."""
+        self.center[columns], self.deviation[columns], self.reach[columns] = center, deviation, reach
+
+    def forget(self, columns: NDArray[np.int64], earlier: _Places) -> None:
+        """Go back to what was seen of some columns before."""
+        self.learn(columns, earlier.center[columns], earlier.deviation[columns], earlier.reach[columns])
+
+
+@dataclass(eq=False)
+class _Looks:
+    """Looks at some columns, again and again, until it is clear where they lie.
+
+    Parameters
+    ----------
+    curator, columns, bounds, room, limits
+        As in `locate`; columns are numbered in the order of the bounds.
+    center, around
+        What the next look is around, and the deviation that an earlier look found; 0 before there was one.
+    counts, precision
+        The mean of all looks around the present center, weighed by the inverse variance of the noise, and its own.
+    first, found
+        What the first look showed that showed anything, and what is known by now.
+    outside
+        Which part of the records surely lies outside of the bounds.
+    """
+
+    curator: Curator
+    columns: NDArray[np.int64] | None
+    bounds: tuple[Floats, Floats]
+    room: float
+    limits: Limits
+    center: Floats = field(init=False)
+    around: Floats = field(init=False)
+    counts: Floats = field(init=False)
+    precision: Floats = field(init=False)
+    first: _Places = field(init=False)
+    found: _Places = field(init=False)
+    outside: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = len(self.bounds[0])
+        self.center, self.around = np.clip(0.0, *self.bounds), np.zeros(size)
+        self.counts, self.precision = np.zeros((size, CELLS)), np.zeros(size)
+        self.first, self.found, self.outside = _Places.unknown(size), _Places.unknown(size), np.zeros(size)
+
+    def run(self, zoom: bool) -> None:
+        """Look until all is clear or the limits are reached; around what was found, too, if there is to be a zoom."""
+        pending = np.arange(1) if self.columns is None else self.columns
+        size, left, narrow = max(1, len(pending)), self.limits.looks, np.arange(0)
+        share_of_all = look_share(self.curator.n_records, size, self.room, self.limits)
+        for _ in range(_MOST_LOOKS):
+            share = max(share_of_all * len(pending) / size, min(share_of_all, LEAST_SHARE))
+            if not len(pending) or share > left:
+                return
+            left -= share
+            self._release(pending, share)
+            reading = self._read(pending)
+            # What is in doubt by less than another look costs is sure enough.
+            sure = 1.0 - reading.belief <= share
+            narrow = pending[(reading.belief >= _ACCEPT) & sure & (reading.excess > _NARROW) & zoom]
+            pending = pending[~sure | np.isin(pending, narrow)]
+            self._close_in(narrow)
+        # What still is narrow after so many looks is a spike: all that varies was in sight at the first.
+        self.found.forget(narrow, self.first)
+
+    def _release(self, columns: NDArray[np.int64], share: float) -> None:
+        """Look at some columns. Looks around the same center count together."""
+        is_target, multiplier = self.columns is None, 1.0 / math.sqrt(share * self.room)
+        mechanism = DyadicCounts(columns[:0] if is_target else columns, is_target, multiplier, self.center[columns])
+        released, own = self.curator.release(mechanism), max(mechanism.noise_level, _NO_NOISE) ** -2.0
+        self.precision[columns] += own
+        self.counts[columns] += (own / self.precision[columns])[:, None] * (released - self.counts[columns])
+
+    def _read(self, columns: NDArray[np.int64]) -> Reading:
+        """What is seen of some columns now. What an earlier look has shown stays known where this one shows nothing."""
+        n_records, (lower, upper) = self.curator.n_records, self.bounds
+        center, around, counts = self.center[columns], self.around[columns], self.counts[columns]
+        noise, within = self.precision[columns] ** -0.5, (lower[columns] - center, upper[columns] - center)
+        if not self.around.any():
+            self.outside[columns] = surely_outside(counts, noise, *within) / n_records
+        reading = Reading.of(counts, noise, n_records, *within, around)
+        deviation = reading.deviation
+        if self.columns is not None:
+            # As many records as noise hides may lie where the look before this one had them. (The target's mean is
+            # worth more than its tails: where budgets are small it is all there is to learn.)
+            deviation = np.hypot(deviation, np.sqrt(noise / n_records) * around)
+        seen = reading.belief >= _ACCEPT
+        place = center + reading.mean, deviation, np.maximum(reading.reach - abs(reading.mean), 0.0)
+        for known, new in ((self.first, seen & (self.first.deviation[columns] == 0.0)), (self.found, seen)):
+            known.learn(columns[new], *(value[new] for value in place))
+        return reading
+
+    def _close_in(self, columns: NDArray[np.int64]) -> None:
+        """Have the next look at some columns around what was found of them."""
+        self.center[columns], self.around[columns] = self.found.center[columns], self.found.deviation[columns]
+        self.counts[columns], self.precision[columns] = 0.0, 0.0
+
+
+def _offset(curator: Curator, is_target: bool, places: _Places, room: float, limits: Limits) -> Floats:
+    """By how much means lie beside the centers that looks found, as far as noise leaves it to be believed."""
+    offset, seen = np.zeros_like(places.center), np.flatnonzero(places.deviation > 0.0)
+    share = mean_share(curator.n_records, len(seen), room)
+    if not len(seen) or (share > limits.means and not is_target):
+        return offset
+    if limits.means >= 1.0:
+        share = (1.0 - 1e-9) * curator.gaussian_room / room
+    share = min(share, limits.means)
+    within = _MEAN_WITHIN * places.deviation[seen]
+    columns, ranges, target_range = (np.arange(0), within[:0], float(within[0])) if is_target else (seen, within, None)
+    multiplier = 0.0 if math.isinf(room) else 1.0 / math.sqrt(share * room)
+    mechanism = ClippedMeans(columns, ranges, target_range, multiplier, center=places.center[seen])
+    noise = _MEAN_WITHIN * mechanism.noise_level(curator.n_records)
+    offset[seen] = curator.release(mechanism) * within * _DOUBT**2 / (_DOUBT**2 + noise**2)
+    return offset
+
+
+def target_rms(curator: Curator, room: float) -> float | None:
+    """Root mean square of the target, for a small part of `room`, and with the data left as they are.
+
+    None where nothing of the target can be seen at this budget.
+    """
+    found = locate(curator, None, (-math.inf, math.inf), False, room, TARGET)
+    return float(found.spread[0]) or None

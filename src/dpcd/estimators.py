@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpcd.intervals import ConfidenceIntervals, in_original_units
 from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
@@ -67,6 +68,8 @@ _SHARED_DOC = (
         Passes over the data (for each class).
     feature_ranges_ : array of shape (n_features, 2) or None
         What values of each feature were clipped to, declared or learnt; None if they were not.
+    target_range_ : (lower, upper) or None
+        What the target was clipped to, likewise; None if it was not.
     unseen_features_ : array
         Features of which nothing could be seen at this budget; their coefficient is exactly 0.
     quadratic_ : dpcd.solvers.Quadratic or None
@@ -242,6 +245,10 @@ class _PrivateLinearModel(BaseEstimator):
             intercepts = weights[:, n_features] - shift + scales.target_center
         ranges = scales.features
         self.feature_ranges_ = None if ranges is None else np.column_stack([ranges.lower, ranges.upper])
+        target = scales.target
+        self.target_range_ = None if target is None else (float(target.lower[0]), float(target.upper[0]))
+        self._centers = np.zeros(n_features) if ranges is None else ranges.center
+        self._target_center = scales.target_center
         self.unseen_features_ = np.flatnonzero(scales.smoothness[:n_features] == 0.0)
         self.n_iter_ = max(solution.n_passes for solution in solutions)
         self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
@@ -270,6 +277,51 @@ class _PrivateLinearModel(BaseEstimator):
     def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
         """Take on the solution, a row for each problem."""
         raise NotImplementedError
+
+    def confidence_intervals(self, level: float = 0.95) -> ConfidenceIntervals:
+        """Confidence intervals for the coefficients and the intercept, from what the fit released: they cost nothing.
+
+        They are for the weights at which the mean loss is smallest, without a penalty, over the population that the
+        records are drawn from, and so for least squares or maximum likelihood on all of these records too. Its features
+        and its target are clipped as this fit clipped them, to `feature_ranges_` and `target_range_`: a line through
+        values as they are, however far out, may be another. `coef_` is penalised and shrunk where noise explains much
+        of it, and need not lie inside. Where little is known, intervals are wide.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Probability with which each interval, by itself, shall cover.
+
+        Returns
+        -------
+        ConfidenceIntervals
+            ``names``, ``lower`` and ``upper``: one for each feature in the order of the columns, NaN where it stayed
+            out of the fit (`unseen_features_`), and the intercept in the units of the data last. It prints as a table.
+
+        Raises
+        ------
+        ValueError
+            Where nothing can be said, and why.
+        """
+        check_is_fitted(self)
+        if len(self._positive_classes()) > 1:
+            raise ValueError(
+                "confidence intervals are for regressions and two classes: with more, each class against the rest is a "
+                "model of its own; fit one on labels that say whether it is this class"
+            )
+        if self.quadratic_ is None:
+            raise ValueError(
+                f"no confidence intervals: {NO_UPDATE}; use a larger epsilon or more records"
+                if not self.n_iter_
+                else "no confidence intervals: the solver of this fit does not release the second moments that they "
+                "need; fit with solver=DPNewton() of dpcd.solvers"
+            )
+        names = tuple(str(name) for name in getattr(self, "feature_names_in_", ())) or tuple(
+            f"x{j}" for j in range(self.n_features_in_)
+        )
+        centers = self._centers if self.fit_intercept else None
+        names += ("intercept",) if self.fit_intercept else ()
+        return in_original_units(self.quadratic_, level, names, centers, self._target_center)
 
     def _linear_predictor(self, X) -> np.ndarray:
         check_is_fitted(self)

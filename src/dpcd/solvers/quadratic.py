@@ -219,6 +219,12 @@ class Quadratic:
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+        center, covariance = self.located()
+        half = ndtri(0.5 + 0.5 * level) * np.sqrt(np.diag(covariance))
+        return np.array([center - half, center + half])
+
+    def located(self) -> tuple[Floats, Floats]:
+        """The unpenalised minimum as far as it is known, and the covariance of its error."""
         if self.covariance is None:
             raise ValueError("confidence intervals need the covariance of the error, which this quadratic lacks")
         try:
@@ -227,10 +233,8 @@ class Quadratic:
             raise ValueError(
                 "the Hessian is singular, so that some weights could be anything: leave out redundant columns"
             ) from None
-        center = np.linalg.solve(self.hessian, self.linear)
         covariance = np.linalg.solve(self.hessian, np.linalg.solve(self.hessian, self.covariance).T)
-        half = ndtri(0.5 + 0.5 * level) * np.sqrt(np.diag(covariance))
-        return np.array([center - half, center + half])
+        return np.asarray(np.linalg.solve(self.hessian, self.linear)), np.asarray(covariance)
 
     def expand(self, values: ArrayLike, n_columns: int, fill: float = 0.0) -> Floats:
         """Results in the order of all columns of the data, with `fill` for those that stayed out of the fit.

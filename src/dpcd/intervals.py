@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from dpcd.solvers.quadratic import Quadratic
+from dpcd.solvers.quadratic import Quadratic, half_width
 
 Floats = NDArray[np.float64]
 
@@ -73,10 +72,3 @@ def in_original_units(
     spread = half * np.sqrt(np.einsum("ij,jk,ik->i", wanted, covariance, wanted))
     lower, upper = (np.where(known, end, math.nan) for end in (middle - spread, middle + spread))
     return ConfidenceIntervals(names, lower, upper)
-
-
-def half_width(level: float) -> float:
-    """Half the width of a normal interval, in standard deviations."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
-    return float(ndtri(0.5 + 0.5 * level))

@@ -245,7 +245,7 @@ class TestConfidenceIntervals:
 
     @pytest.mark.parametrize(
         ("n_columns", "epsilon", "size", "longest"),
-        [(10, 1.0, 1.0, 1.6), (10, 0.5, 1.0, 3.5), (6, 0.3, 1.0, 3.5), (1, 1.0, 0.006, 1.6)],
+        [(10, 1.0, 1.0, 2.5), (10, 0.5, 1.0, 6.0), (6, 0.3, 1.0, 6.0), (1, 1.0, 0.006, 1.6)],
     )
     def test_are_as_long_as_the_error(self, n_columns, epsilon, size, longest):
         """Noise in the curvature of columns that have nothing in common says little, and weak signals no less.

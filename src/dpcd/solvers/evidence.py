@@ -19,7 +19,7 @@ _HIDES = 100.0
 # The error of a gradient depends on where the minimum is, which depends on the error: so many rounds settle it.
 _ROUNDS = 4
 # More numbers than this are not looked at together: the last gradients alone are.
-_MOST_NUMBERS = 3000
+_MOST_NUMBERS = 600
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ _REACH, _PARTS, _BESIDE = 14, 8, 4
 # Points that stand for a shape: at equal steps of probability, and ever closer to 1 so many times beyond the last.
 _POINTS, _HALVINGS = 500, 16
 # Shapes fit real sizes to within this part of each bucket, and a part of less than half a record is none.
-_MISFIT, _NO_RECORD = 0.2, 0.5
+_MISFIT, _NO_RECORD = 0.3, 0.5
 # Half of what is cut off counts as a deviation: a 95 % interval then holds whichever way all of it pulls.
 _AS_DEVIATION = 0.5
 
@@ -69,7 +69,7 @@ class Cut:
     def deviation(self) -> float:
         """What may be missing in the mean gradient in any direction, as a standard deviation.
 
-        No direction loses more than the mean of what is cut off of each record. It is an average over shapes and units,
+        No direction loses more than the mean of what is cut off of each record. Its square is an average over shapes,
         weighted by how well they fit, of what there is beyond normal sizes: what is cut off of normal residuals cancels
         out, as gradients are divided by what a clip leaves of them.
         """
@@ -85,7 +85,7 @@ class Cut:
                 beyond[k] = weights @ _beyond(shape, units, self.clip, look.n_records) / weights.sum()
         weights = np.exp(fits - fits.max())
         more = np.maximum(0.0, beyond - beyond[_NORMAL])
-        return _AS_DEVIATION * float(weights @ more / weights.sum()) / self.kept
+        return _AS_DEVIATION * math.sqrt(float(weights @ more**2 / weights.sum())) / self.kept
 
 
 @cache

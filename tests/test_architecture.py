@@ -13,6 +13,7 @@ LAYERS = [
     "penalties",
     "privacy",
     "solvers",
+    "intervals",
     "validation",
     "usefulness",
     "planning",

@@ -221,16 +221,16 @@ class TestConfidenceIntervals:
         return np.mean(covered), math.sqrt(np.mean(np.square(lengths)) / np.mean(np.square(errors)))
 
     @pytest.mark.parametrize(
-        ("kind", "epsilon", "correlation", "least"),
+        ("kind", "epsilon", "correlation", "longest"),
         [
-            (DPRidge, 1.0, 0.99, 0.7),
-            (DPRidge, 1.0, 0.999, 0.7),
-            (DPLogisticRegression, 0.3, 0.9, 0.85),
-            (DPLogisticRegression, 0.3, 0.99, 0.9),
+            (DPRidge, 1.0, 0.99, 2.0),
+            (DPRidge, 1.0, 0.999, 40.0),
+            (DPLogisticRegression, 0.3, 0.9, 2.5),
+            (DPLogisticRegression, 0.3, 0.99, 25.0),
         ],
     )
-    def test_allow_for_curvature_that_cannot_be_told_from_noise(self, kind, epsilon, correlation, least):
-        """Of columns that nearly agree, little more than the sum is known.
+    def test_allow_for_curvature_that_cannot_be_told_from_noise(self, kind, epsilon, correlation, longest):
+        """Of columns that nearly agree, little more than the sum is known: of each by itself, what predictions admit.
 
         Believing all of the curvature that steps rest on, intervals would cover .52, .19, .82 and .49.
         """
@@ -240,13 +240,19 @@ class TestConfidenceIntervals:
             return np.hstack([half, correlation * half + math.sqrt(1.0 - correlation**2) * rng.normal(size=half.shape)])
 
         coverage, length = self.coverage_and_length(kind, epsilon, pairs, lambda rng: rng.normal(size=6), 15)
-        assert coverage > least
-        assert length < 5.0
+        assert coverage > 0.9
+        assert length < longest
 
     @pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
-    @pytest.mark.parametrize(("n_columns", "epsilon", "size"), [(10, 0.5, 1.0), (6, 0.3, 1.0), (1, 1.0, 0.006)])
-    def test_are_as_long_as_the_error(self, n_columns, epsilon, size):
-        """Noise in the curvature of columns that have nothing in common says little, and weak signals no less."""
+    @pytest.mark.parametrize(
+        ("n_columns", "epsilon", "size", "longest"),
+        [(10, 1.0, 1.0, 2.5), (10, 0.5, 1.0, 6.0), (6, 0.3, 1.0, 6.0), (1, 1.0, 0.006, 1.6)],
+    )
+    def test_are_as_long_as_the_error(self, n_columns, epsilon, size, longest):
+        """Noise in the curvature of columns that have nothing in common says little, and weak signals no less.
+
+        At small budgets sizes could have long tails, as far as can be seen.
+        """
         coverage, length = self.coverage_and_length(
             DPRidge,
             epsilon,
@@ -255,7 +261,7 @@ class TestConfidenceIntervals:
             60 // n_columns + 8,
         )
         assert coverage > 0.85
-        assert 0.7 < length < 1.6
+        assert 0.7 < length < longest
 
     def test_the_fitted_weights_are_the_minimum_without_noise(self, table):
         X, y = table

@@ -14,8 +14,8 @@ from dpcd.penalties import L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.joint import GradientSizes
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem
-from dpcd.solvers.clips import Clips
-from dpcd.solvers.joint import Scaled
+from dpcd.solvers.clips import Clips, Look
+from dpcd.solvers.joint import Clip, Scaled
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.newton import _Model
 from dpcd.solvers.sizes import Sizes
@@ -209,10 +209,16 @@ class TestPulls:
     def test_intervals_allow_for_them(self):
         found = unseen([0.0, 0.0], noise=1e-6)
         model = _Model(found.scaled, found, np.zeros(2))
-        model.linear, model.variance, halves = np.full(2, 100.0), 0.01, []
+        model.linear = np.full(2, 100.0)
+        model.points, model.gradients, model.variances = [np.zeros(2)], [np.full(2, -100.0)], [0.01]
+        clips, halves = Clips(found.scaled, 0.0, 0.0, (), clip=Clip(1.0)), []
+        # A histogram without noise, of sizes that all are far below the clip.
+        counts = np.where(np.arange(200) == 20, float(found.scaled.curator.n_records), 0.0)
+        sizes = Sizes(counts, 2.0 ** np.arange(-100.0, 100.0), 1e-6, 1, found.scaled.curator.n_records)
+        clips.looks.append(Look(found.scaled, np.zeros(2), sizes))
         for guessed in ([0.0, 0.0], [0.3, 0.0]):
             model.guessed = np.array(guessed)
-            low, high = model.quadratic(squared_size=0.0).confidence_intervals()
+            low, high = model.quadratic(clips).confidence_intervals()
             halves.append((high - low) / 2.0 / ndtri(0.975))
         np.testing.assert_allclose(halves, np.sqrt([[0.01, 0.01], [0.01 + 0.09, 0.01]]), rtol=1e-3)
 

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dpcd.intervals import ConfidenceIntervals, in_original_units
 from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero
 from dpcd.planning import Plan
@@ -103,7 +104,7 @@ _REGRESSION_DOC = _SHARED_DOC.replace(
     intercept_ : float
         Intercept, 0 without one.
     target_range_ : (float, float) or None
-        What the target was clipped to, declared or learnt; None if it was not, or if that is not what is predicted.""",
+        What the target was clipped to, declared or learnt; None if it was not.""",
 )
 _CLASSIFICATION_DOC = _SHARED_DOC.replace(
     "{TARGET}",
@@ -259,10 +260,12 @@ class _PrivateLinearModel(BaseEstimator):
             intercepts = weights[:, n_features] - shift + scales.target_center
         ranges = scales.features
         self.feature_ranges_ = None if ranges is None else np.column_stack([ranges.lower, ranges.upper])
+        self._centers = np.zeros(n_features) if ranges is None else ranges.center
+        self._target_center = scales.target_center
         self.unseen_features_ = np.flatnonzero(scales.smoothness[:n_features] == 0.0)
         self.n_iter_ = max(solution.n_passes for solution in solutions)
         if positive_classes == [None]:
-            self.target_range_ = scales.target_range if isinstance(loss, (Squared, Huber)) else None
+            self.target_range_ = scales.target_range
         self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
         self._solver_notes = solutions[0].notes
         self._target_unseen = scales.target_unseen
@@ -329,6 +332,51 @@ class _PrivateLinearModel(BaseEstimator):
         """Take on the solution, a row for each problem."""
         raise NotImplementedError
 
+    def confidence_intervals(self, level: float = 0.95) -> ConfidenceIntervals:
+        """Confidence intervals for the coefficients and the intercept, from what the fit released: they cost nothing.
+
+        They are for the weights at which the mean loss is smallest, without a penalty, over the population that the
+        records are drawn from, and so for least squares or maximum likelihood on all of these records too. Its features
+        and its target are clipped as this fit clipped them, to `feature_ranges_` and `target_range_`: a line through
+        values as they are, however far out, may be another. `coef_` is penalised and shrunk where noise explains much
+        of it, and need not lie inside. Where little is known, intervals are wide.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Probability with which each interval, by itself, shall cover.
+
+        Returns
+        -------
+        ConfidenceIntervals
+            ``names``, ``lower`` and ``upper``: one for each feature in the order of the columns, NaN where it stayed
+            out of the fit (`unseen_features_`), and the intercept in the units of the data last. It prints as a table.
+
+        Raises
+        ------
+        ValueError
+            Where nothing can be said, and why.
+        """
+        check_is_fitted(self)
+        if len(self._positive_classes()) > 1:
+            raise ValueError(
+                "confidence intervals are for regressions and two classes: with more, each class against the rest is a "
+                "model of its own; fit one on labels that say whether it is this class"
+            )
+        if self.quadratic_ is None:
+            raise ValueError(
+                "no confidence intervals: the budget bought no update; use a larger epsilon or more records"
+                if not self.n_iter_
+                else "no confidence intervals: the solver of this fit does not release the second moments that they "
+                "need; fit with solver=DPNewton() of dpcd.solvers"
+            )
+        names = tuple(str(name) for name in getattr(self, "feature_names_in_", ())) or tuple(
+            f"x{j}" for j in range(self.n_features_in_)
+        )
+        centers = self._centers if self.fit_intercept else None
+        names += ("intercept",) if self.fit_intercept else ()
+        return in_original_units(self.quadratic_, level, names, centers, self._target_center)
+
     def _linear_predictor(self, X) -> np.ndarray:
         check_is_fitted(self)
         X = validated_features(self, X)
@@ -355,7 +403,8 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
     def predict(self, X):
         """Predict the target."""
         predicted = self._linear_predictor(X)
-        if self.clip_predictions and self.target_range_ is not None:
+        predicts_target = isinstance(self._loss(), (Squared, Huber))
+        if self.clip_predictions and predicts_target and self.target_range_ is not None:
             predicted = np.clip(predicted, *self.target_range_)
         return predicted
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,14 @@ def clip_multiple(records: float, size: int, even_handed: bool) -> float:
     return min(max(factor * (records / size) ** power, least), most)
 
 
+class Look(NamedTuple):
+    """Sizes of gradients, and the problem and the point at which they were seen."""
+
+    scaled: Scaled
+    point: Floats
+    sizes: Sizes
+
+
 @dataclass(eq=False)
 class Clips:
     """The clip of each step, from the sizes of the gradients when last seen.
@@ -65,6 +74,7 @@ class Clips:
     divided: bool = True
     clip: Clip | None = None
     squared_size: float = 0.0
+    looks: list[Look] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -110,6 +120,7 @@ class Clips:
             self.spare -= share
             sizes = sizes.joined(scaled.sizes(whitening, point, share))
             seen = sizes.level
+        self.looks.append(Look(scaled, point, sizes))
         self._set(sizes, seen)
         return self.clip is not None
 
@@ -117,6 +128,7 @@ class Clips:
         """The clip at a point."""
         if step in self.later:
             sizes = self.scaled.sizes(whitening, point, self.share)
+            self.looks.append(Look(self.scaled, point, sizes))
             self._set(sizes, sizes.level)
         assert self.clip is not None, "steps are taken only if sizes were seen"
         return self.clip

@@ -18,6 +18,8 @@ _BEYOND_NOISE, _RAISED = 1.5, 0.75
 # nothing may be there. Such a direction keeps so much of what the first look left it, so that noise does not drive
 # weights apart that nothing would bring back together, as those of columns that are the same.
 _NOTHING, _KEPT = 0.5, 0.3
+# The spread that noise explains may be so many of its deviations larger than it seems.
+_FLUCTUATIONS = 2.0
 # What normal rows would lose by being shortened, times this, is not taken for records far out. One look alone is in a
 # metric in which ordinary rows may be long: what it misses is so much more doubtful than its noise says.
 _ORDINARY, _ONE_LOOK = 2.0, 1.5
@@ -42,9 +44,10 @@ class Moments:
         Standard deviation of the noise on the diagonal, in whitened coordinates.
     radius
         Norm beyond which whitened rows are shortened.
-    unwhitened, doubt
+    unwhitened, doubt, unsure
         Noise is that of A·N·Aᵀ, for such a matrix A and noise N that is alike in all directions; of it, shrinking has
-        left this standard deviation on the diagonal of N.
+        left this standard deviation on the diagonal of N. And the matrix may be off by so much there, if eigenvalues
+        differ by as much as noise could hide.
     """
 
     matrix: Floats
@@ -57,6 +60,7 @@ class Moments:
     radius: float
     unwhitened: Floats
     doubt: float
+    unsure: float
 
     @classmethod
     def of(cls, look: Callable[[Floats], Floats], size: int, radius: float, noise: float, rounds: int) -> Moments:
@@ -67,6 +71,7 @@ class Moments:
         whitening, missed, magnified = np.eye(size), [], []
         for past in range(rounds):
             released = look(whitening)
+            unsure = hidden_by_noise(released, noise)
             unwhitened = np.asarray(np.linalg.inv(whitening), dtype=np.float64)
             values, vectors = np.linalg.eigh(released)
             values, left = shrunk(values, noise)
@@ -89,7 +94,9 @@ class Moments:
         precisions = np.array(magnified) ** -2.0
         missing = np.maximum(0.0, np.average(missed, axis=0, weights=precisions))
         uncertainty = (_ONE_LOOK if rounds == 1 else 1.0) * noise / np.sqrt(precisions.sum(axis=0))
-        return cls(matrix, whitening, added, hidden, missing, uncertainty, noise, radius, unwhitened, left * noise)
+        return cls(
+            matrix, whitening, added, hidden, missing, uncertainty, noise, radius, unwhitened, left * noise, unsure
+        )
 
     @classmethod
     def unknown(cls, size: int, radius: float, noise: float) -> Moments:
@@ -99,7 +106,7 @@ class Moments:
         """
         one, nothing = np.eye(size), np.zeros(size)
         doubt = np.full(size, noise)
-        return cls(one, one, np.zeros((size, size)), nothing, nothing, doubt, noise, radius, one, noise)
+        return cls(one, one, np.zeros((size, size)), nothing, nothing, doubt, noise, radius, one, noise, noise)
 
     @property
     def seen(self) -> Floats:
@@ -130,6 +137,21 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     # One alone is its own mean, from which it has no distance to shrink.
     left = 1.0 if count == 1 else max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
     return np.where(ordinary, mean + left * (values - mean), values), left
+
+
+def hidden_by_noise(released: Floats, noise: float) -> float:
+    """By how much entries on the diagonal of a noisy matrix may be off once its eigenvalues are shrunk to their mean.
+
+    Noise explains the eigenvalues' spread up to its own fluctuations. So much of it may be there after all: where
+    entries differ by v times the variance of noise, v/(1 + v) of that variance is left of it.
+    """
+    size = len(released)
+    freedom = size * (size + 1) / 2.0 - 1.0
+    if freedom <= 0.0 or noise == 0.0:
+        return noise
+    spread = float(np.sum((released - np.trace(released) / size * np.eye(size)) ** 2)) / (noise**2 * freedom)
+    ratio = max(0.0, spread - 1.0) + _FLUCTUATIONS * math.sqrt(2.0 / freedom)
+    return noise * math.sqrt(ratio / (1.0 + ratio))
 
 
 def _lost_by_ordinary_rows(released: Floats, noise: float, radius: float) -> float:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpcd.losses import Squared
+from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.joint import MomentMatrix
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.easing import Easing
+from dpcd.solvers.evidence import Evidence
 from dpcd.solvers.joint import (
     LARGEST_SHARE,
     Clip,
@@ -21,10 +22,11 @@ from dpcd.solvers.joint import (
     check_share,
     checked_count,
 )
-from dpcd.solvers.moments import Moments, shrunk
+from dpcd.solvers.moments import Moments, hidden_by_noise, shrunk
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.start import Start
+from dpcd.solvers.tails import Cut
 from dpcd.solvers.unseen import Unseen
 
 # How much more of the budget each gradient gets than the one before it.
@@ -50,8 +52,10 @@ _LONGEST_MOVE, _LONGER = 2.0, 3.0
 # it is steeper: the last steps go where noise leads them, and would show curvature that is not there. Too little makes
 # steps diverge, too much only makes them short.
 _STEEPER, _CERTAIN = 4.0, 3.0
-# How much larger than the error of predictions they could be where they do not stand out from it, as squares.
-_HIDES = 100.0
+# Sizes are the same where predictions differ by less than this part of a typical residual.
+_SAME_SIZES = 0.5
+# What records whose labels a clip does not look at would pull, this part of it does not cancel out.
+_WRONG = 0.05
 # p²/(nμ) from which on the matrix is nothing but noise.
 _HOPELESS = 4.0
 
@@ -145,7 +149,7 @@ class DPNewton(WholeRecordSolver):
                 model.begin()
             point = model.step(point, clips.at(len(path), model.moments.whitening, point), share)
             path.append(scaled.weights(point))
-        quadratic_model = model.quadratic(clips.squared_size)
+        quadratic_model = model.quadratic(clips)
         return Solution(path[-1], len(path), np.array(path), unseen.notes, quadratic_model)
 
 
@@ -170,6 +174,7 @@ class _Model:
     guessed: Floats = field(init=False)
     variance: float = field(init=False)
     level: float = 1.0
+    unsure: float | None = None
     fresh: bool = False
     points: list[Floats] = field(default_factory=list)
     gradients: list[Floats] = field(default_factory=list)
@@ -203,7 +208,9 @@ class _Model:
         )
         noise = mechanism.noise_level(scaled.curator.n_records)
         back = np.linalg.inv(moments.whitening)
-        self.whitened, mean = _believed_hessian(scaled.curator.release(mechanism), noise, back.T @ point)
+        released = scaled.curator.release(mechanism)
+        self.unsure = hidden_by_noise(released, noise)
+        self.whitened, mean = _believed_hessian(released, noise, back.T @ point)
         seen = back @ self.whitened @ back.T
         # What was added to the moments is no part of any record, so it is added here too.
         unseen = mean * moments.added + _CURVATURE_OF_HIDDEN * np.diag(moments.hidden)
@@ -286,49 +293,69 @@ class _Model:
         believed = max(0.0, 1.0 - explained / length) if length > 0.0 else 0.0
         return np.asarray(standing + believed * pull)
 
-    def quadratic(self, squared_size: float) -> Quadratic:
+    def quadratic(self, clips: Clips) -> Quadratic:
         """The model in the coordinates of the weights."""
-        error = self.scaled.error(self.hessian, self.moments.metric, self.variance, squared_size)
-        # What of the linear term is guessed may be wrong by as much as it is.
-        of_minimum = self._error_of_minimum(error + np.diag(self.guessed**2))
-        return self.scaled.quadratic(self.hessian, self.linear, self.hessian @ of_minimum @ self.hessian)
+        roots = self.scaled.roots
+        scale = np.outer(roots, roots)
+        evidence = self._evidence(clips) if self.points else None
+        columns, n_penalized = self.scaled.active, self.scaled.problem.n_penalized
+        return Quadratic(self.hessian * scale, self.linear * roots, columns, None, n_penalized, evidence)
 
-    def _error_of_minimum(self, error: Floats) -> Floats:
-        """Covariance of what the minimum is off by, if the linear term is off by an error of this covariance.
-
-        Steps rest on curvature that is raised wherever it could be noise. That keeps them safe, but says more about the
-        minimum than is known. What is known of it is R·E⁻¹·R, for the error's covariance E and the curvature R that
-        was seen, less what the noise in R adds to that on average. In directions in which this leaves nothing, a weight
-        could be anything; it is taken to be as large as if it made all predictions by itself.
-        """
-        moments, curvature = self.moments, self.scaled.problem.loss.curvature
-        whitening, one = moments.whitening, np.eye(self.scaled.size)
+    def _evidence(self, clips: Clips) -> Evidence | None:
+        """What gradients say of the minimum, in the metric of the moments."""
+        scaled, moments, loss = self.scaled, self.moments, self.scaled.problem.loss
+        size, whitening, quadratic = scaled.size, moments.whitening, isinstance(loss, Squared)
         back = np.linalg.inv(whitening)
-        # In units of the error, so that no unit of the target is too small to be squared twice.
-        error = whitening @ error @ whitening.T
-        unit = float(np.trace(error))
-        if unit < np.finfo(float).tiny:
-            return np.zeros_like(error)
-        inverse = np.linalg.inv(error / unit)
-        # Rows that were shortened are missing in all directions, in proportion to what is seen there. All together have
-        # second moment 1, or less where that was found to be a bound.
-        there = np.minimum(np.diag(moments.matrix), 1.0) / np.maximum(np.diag(moments.seen), _LEAST_EIGENVALUE)
-        whole = whitening * np.sqrt(there)
-        values, vectors = np.linalg.eigh(whole @ moments.seen @ whole.T)
-        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-        seen = curvature * root @ self.whitened @ root
-        # Noise N is σ on the diagonal and σ/√2 off it, so that the mean of N·A·N is σ²·(A + tr A)/2.
-        turn = whole @ moments.unwhitened
-        turned = turn.T @ inverse @ turn
-        noise = (curvature * self.level * moments.doubt) ** 2 / 2.0 * (turned + np.trace(turned) * one)
-        values, vectors = np.linalg.eigh(seen @ inverse @ seen - turn @ noise @ turn.T)
-        known = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        move = np.linalg.solve(self.hessian, self.linear) - self.start
-        # What the error does to predictions could hide as much of them.
-        largest = float(move @ moments.matrix @ move) + _HIDES * unit / (curvature * self.level) ** 2
-        # The inverse of known·largest/unit + B·Bᵀ, between Bᵀ and B: what is known may well be singular.
-        values, vectors = np.linalg.eigh(back @ known @ back.T)
-        return np.asarray((vectors * (largest / (1.0 + np.maximum(values, 0.0) * (largest / unit)))) @ vectors.T)
+        believed = np.diag(self.unseen.hidden)
+        seen = whitening @ (moments.seen + believed) @ whitening.T
+        noise = whitening @ moments.unwhitened * math.sqrt(moments.unsure)
+        # Rows that were shortened are missing in all directions, in proportion to what is there.
+        lost = max(0.0, 1.0 - float(np.trace(seen)) / size)
+        root, doubts = _root(seen), tuple[Floats, ...]()
+        if quadratic:
+            doubts = (noise, math.sqrt(math.sqrt(2.0) * lost) * root, whitening @ np.sqrt(believed))
+            curvature, change = seen, 0.0
+        elif self.unsure is None:
+            return None
+        else:
+            curvature = loss.curvature * root @ self.whitened @ root
+            unsure = math.hypot(self.unsure, self.level * moments.unsure)
+            doubts, change = (math.sqrt(loss.curvature * unsure) * root,), _CHANGE_OF_CURVATURE / math.sqrt(size)
+        typical = math.sqrt(clips.squared_size / size)
+        sampling = curvature if isinstance(loss, Logistic) else typical**2 * np.eye(size)
+        return Evidence(
+            points=np.array(self.points) @ back,
+            gradients=np.array(self.gradients) @ whitening.T,
+            variances=np.array(self.variances),
+            curvature=curvature,
+            doubts=doubts,
+            metric=whitening @ (moments.matrix - np.diag(moments.hidden) + believed) @ whitening.T,
+            sampling=sampling / scaled.curator.n_records,
+            guessed=whitening @ self.guessed,
+            change=change,
+            bias=self._bias(clips, typical),
+            reach=typical / loss.curvature,
+            start=self.start @ back,
+            back=whitening.T / scaled.roots[:, None],
+        )
+
+    def _bias(self, clips: Clips, typical: float) -> float | Cut:
+        """What clips may take from a mean gradient, whose numbers are as large as what is typical of a record."""
+        assert clips.clip is not None, "steps are taken only if sizes were seen"
+        if self.scaled.even_handed:
+            # Records that are cut off count for less, whatever their labels, which matters only as the model is wrong.
+            return _WRONG * (1.0 - clips.clip.kept) * typical
+        here, reach = self.points[-1], _SAME_SIZES * typical / self.scaled.problem.loss.curvature
+        looks = [look for look in clips.looks if look.scaled.problem.loss == self.scaled.problem.loss]
+        shown = [look for look in looks if look.sizes.level is not None] or clips.looks[:1]
+        near = [look.sizes for look in shown if self._length(look.point - here) < reach]
+        return Cut(tuple(near or [shown[-1].sizes]), clips.clip.norm, clips.clip.kept, self.scaled.size)
+
+
+def _root(matrix: Floats) -> Floats:
+    """The symmetric root of a matrix, of whose negative part nothing is left."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
 def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tuple[Floats, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +51,20 @@ def _descend(hessian, gradient, weights, penalty, columns, n_penalized, toleranc
             break
 
 
+def half_width(level: float) -> float:
+    """Half the width of a normal interval, in standard deviations."""
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+    return float(ndtri(0.5 + 0.5 * level))
+
+
+class Evidence(Protocol):
+    """What releases say of the minimum beyond a quadratic."""
+
+    def located(self) -> tuple[Floats, Floats]:
+        """The minimum in the order of a quadratic's coordinates, and the covariance of its error."""
+
+
 @dataclass(frozen=True, eq=False)
 class Quadratic:
     """½wᵀHw − bᵀw with H positive semi-definite, both released.
@@ -71,6 +85,8 @@ class Quadratic:
     n_penalized
         How many columns of the data penalties are for, unless a method is told otherwise: all but an intercept. None:
         all of them.
+    evidence
+        What the releases say of the minimum, more exactly than H, b and a covariance do; None if that is all.
     """
 
     hessian: Floats
@@ -78,6 +94,7 @@ class Quadratic:
     columns: NDArray[np.int64] | None = None
     covariance: Floats | None = None
     n_penalized: int | None = None
+    evidence: Evidence | None = None
 
     def minimize(
         self,
@@ -199,26 +216,35 @@ class Quadratic:
     def confidence_intervals(self, level: float = 0.95) -> Floats:
         """Lower and upper ends of an interval for each coordinate of the unpenalised weights, in two rows.
 
-        The center is H⁻¹b, and its covariance H⁻¹·Cov·H⁻¹ counts what privacy noise does and what the sampling of
-        records does. Intervals hold for each coordinate by itself.
+        They are for the weights at which the mean loss is smallest, without a penalty, over the population that the
+        records are drawn from, its columns and its target clipped as the fit clipped them. Each interval holds by
+        itself. Estimators have `confidence_intervals` too, with names and in the units of the data.
 
         Parameters
         ----------
         level
-            Probability with which an interval shall cover the weight of the population.
+            Probability with which an interval shall cover.
 
         Notes
         -----
-        Approximate, as good as the model of the error in b is. It is taken to be normal with mean zero, so what
-        clipping does to the mean is not in it (heavy tails: intervals that are off center). What noise in H hides of
-        the curvature is, on average, and so is what is guessed about rows too long to be seen. Sampling counts as if
-        gradients had the same spread in all directions of the columns' second moments, as they do for the squared loss
-        if residuals do not depend on the features. Neither the penalty nor the shrinkage of the fitted weights is in
-        the center, which may therefore differ from them. And choosing columns first, by screening or by looking at
-        other results of the same quadratic, makes intervals too short, as it does without privacy.
+        Approximate, as good as the model of the errors is. Counted are privacy noise, the sampling of records, what
+        noise and shortened rows hide of the curvature times the distance that is left to the minimum, guesses about
+        rows too long to be seen, and what clips cut off of gradients, as far as the shape of their sizes tells. For
+        `AdaSSP` and `BoostedAdaSSP` the last is not. Sampling counts as if gradients had the same spread in all
+        directions of the columns' second moments, as they do for the squared loss if residuals do not depend on the
+        features. Neither the penalty nor the shrinkage of the fitted weights is in the center, which may therefore
+        differ from them. And choosing columns first, by screening or by looking at other results of the same quadratic,
+        makes intervals too short, as it does without privacy.
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+        factor = half_width(level)
+        center, covariance = self.located()
+        half = factor * np.sqrt(np.diag(covariance))
+        return np.array([center - half, center + half])
+
+    def located(self) -> tuple[Floats, Floats]:
+        """The unpenalised minimum as far as it is known, and the covariance of its error."""
+        if self.evidence is not None:
+            return self.evidence.located()
         if self.covariance is None:
             raise ValueError("confidence intervals need the covariance of the error, which this quadratic lacks")
         try:
@@ -227,10 +253,8 @@ class Quadratic:
             raise ValueError(
                 "the Hessian is singular, so that some weights could be anything: leave out redundant columns"
             ) from None
-        center = np.linalg.solve(self.hessian, self.linear)
         covariance = np.linalg.solve(self.hessian, np.linalg.solve(self.hessian, self.covariance).T)
-        half = ndtri(0.5 + 0.5 * level) * np.sqrt(np.diag(covariance))
-        return np.array([center - half, center + half])
+        return np.asarray(np.linalg.solve(self.hessian, self.linear)), np.asarray(covariance)
 
     def expand(self, values: ArrayLike, n_columns: int, fill: float = 0.0) -> Floats:
         """Results in the order of all columns of the data, with `fill` for those that stayed out of the fit.

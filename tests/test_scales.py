@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpcd import DPLogisticRegression, DPRidge
+from dpcd import DPLogisticRegression, DPRidge, UselessModelWarning
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
@@ -160,13 +160,13 @@ def test_far_columns_take_a_few_looks_and_no_more(rng):
 
 
 def test_a_few_records_beside_a_spike_are_not_zoomed_away(rng):
-    """Nine records of ten have one value: the others are what the column is about."""
+    """Most records have one value: the others are what the column is about."""
     n = 20_000
-    X = np.column_stack([np.where(rng.random(n) < 0.1, 5.0 + 20.0 * rng.normal(size=n), 5.0), rng.random(n) < 0.95])
-    for epsilon, seed in ((0.3, 0), (0.3, 1), (1.0, 0), (3.0, 0)):
+    X = np.column_stack([np.where(rng.random(n) < 0.3, 5.0 + 5.0 * rng.normal(size=n), 5.0), rng.random(n) < 0.95])
+    for epsilon, seed in ((1.0, 0), (1.0, 1), (3.0, 0), (3.0, 1)):
         learnt, _ = learn(X.astype(float), rng.normal(size=n), intercept=True, epsilon=epsilon, seed=seed)
         spread = learnt.features.spread / X.std(axis=0)
-        assert np.all((spread > 0.1) & (spread < 4.0)), (epsilon, spread)
+        assert np.all((spread > 0.2) & (spread < 4.0)), (epsilon, spread)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
@@ -188,7 +188,8 @@ def test_where_columns_are_hopeless_all_of_the_budget_finds_the_target(rng):
     curator = curator_of(X, y, 0.1)
     assert hides_columns(400, 12, curator.gaussian_room)
     for seed in range(3):
-        model = DPRidge(epsilon=0.2, random_state=seed).fit(X, y)
+        with pytest.warns(UselessModelWarning, match="12 of 12 features stay out"):
+            model = DPRidge(epsilon=0.2, random_state=seed).fit(X, y)
         assert not model.coef_.any()
         assert model.privacy_.spent_epsilon > 0.2 * (1.0 - 1e-6)
         assert {release.description for release in model.privacy_.releases} == {"histograms of values", "means"}

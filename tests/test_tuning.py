@@ -457,12 +457,13 @@ class TestPrivateSearch:
         declared = search(DPRidge(target_bounds=(-6, 6))).fit(*table).privacy_
         assert [release.description for release in declared.releases] == ["best of about 10 candidates"]
         learnt = search().fit(*table).privacy_
-        assert len(learnt.releases) == 3
-        assert "each candidate had 1.9 times the noise of a single fit" in str(learnt)
+        assert [release.description for release in learnt.releases][:1] == ["histograms of values"]
+        assert len(learnt.releases) == 2
+        assert "each candidate had 1.8 times the noise of a single fit" in str(learnt)
 
     def test_an_invisible_target(self, rng):
         with pytest.warns(dpcd.UselessModelWarning, match="bought no update"):
-            found = search(scoring="neg_mean_absolute_error").fit(rng.normal(size=(50, 2)), np.ones(50))
+            found = search(scoring="neg_mean_absolute_error").fit(rng.normal(size=(20, 2)), np.zeros(20))
         assert "scores mean nothing" in str(found.privacy_)
         assert "bought no update" in str(found.privacy_)
 

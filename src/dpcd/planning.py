@@ -37,8 +37,8 @@ RESOLUTION = 0.01
 # Below which part lost a fit is called good, usable, or at least better than the model without features.
 _GOOD, _USABLE, _HOPELESS = 0.05, 0.5, 0.9
 # Root of the sum of squares of the parts of a numeric column in each cell of a histogram, and how many deviations of
-# noise above nothing it takes for a column to be seen.
-_HEIGHT, _STANDS_OUT = 0.45, 3.5
+# the noise in one look it takes for a column to be seen: columns in doubt are looked at again.
+_HEIGHT, _STANDS_OUT = 0.45, 2.0
 # What a table of flags is taken to be: half flags that are 1 for so many of the records, half numbers.
 _PART_OF_FLAGS, _PREVALENCES = 0.5, np.geomspace(0.01, 0.3, 25)
 _KINDS = (None, "regular", "long-tailed", "flags")

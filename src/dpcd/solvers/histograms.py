@@ -25,11 +25,14 @@ from dpcd.solvers.problem import Floats
 # Octaves below and above its scale in which a shape has a part.
 _BELOW, _ABOVE = 12, 9
 _WIDTH = _BELOW + _ABOVE + 1
+# Numbers anywhere, numbers about zero, amounts, flags.
+_KINDS = 4
 # Points that stand for a shape, at equal steps of probability.
 _POINTS = 1000
 # This part of a shape on either side counts as no farther out than the rest.
 _OUTERMOST = 0.01
-# Shapes fit real columns to within about this part of the records: budgets that show more do not choose by misfit.
+# Shapes fit real columns to within about this part of the records that are not zero: budgets that show more do not
+# choose by misfit.
 _MISFIT = 0.02
 # Columns are in units of which people write numbers between 1/1000 and 1000: prior for the octave of their scale.
 _USUAL_OCTAVES = 10.0
@@ -87,6 +90,7 @@ def shapes() -> Shapes:
     ]
     flags = [_with_zeros(np.ones(_POINTS), part) for part in (0.9, 0.75, *rare[1:])]
     kinds = (numbers, centered, amounts, flags)
+    assert len(kinds) == _KINDS
 
     def within(points: Floats) -> Floats:
         # Noise hides the outermost parts of a column, and ranges cut them off.
@@ -159,6 +163,8 @@ class Reading:
         Probability that the column has about the size that is most likely.
     excess
         How much larger the variance is than that of a column of which all is known, on average over what is likely.
+    complete
+        Whether the records within reach could be all there are.
     """
 
     mean: Floats
@@ -166,6 +172,7 @@ class Reading:
     reach: Floats
     belief: Floats
     excess: Floats
+    complete: NDArray[np.bool_]
 
     @classmethod
     def of(cls, counts: Floats, noise: Floats, n_records: int, lower: Floats, upper: Floats, around: Floats) -> Reading:
@@ -186,7 +193,11 @@ class Reading:
         near = np.where(around > 0.0, _NEAR * around, math.inf)
         lower, upper = np.maximum(lower, -near), np.minimum(upper, near)
         few = [slice(k, k + _COLUMNS_AT_A_TIME) for k in range(0, len(counts), _COLUMNS_AT_A_TIME)]
-        parts = [_read(counts[k], float(n_records), noise[k], lower[k], upper[k], around[k], len(counts)) for k in few]
+        # Bounds may be as large as doubles are.
+        with np.errstate(over="ignore"):
+            parts = [
+                _read(counts[k], float(n_records), noise[k], lower[k], upper[k], around[k], len(counts)) for k in few
+            ]
         return cls(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
 
@@ -220,7 +231,10 @@ def _read(
     own = (bank.second.sum(axis=1) - bank.first.sum(axis=1) ** 2) * _SCALES[:, None] ** 2
     rest = np.maximum(variance - likely, 0.0)[:, None, None]
     excess = np.sum(weights * (variance[:, None, None] / (own + rest)), axis=(1, 2))
-    return mean, np.sqrt(variance), reach, belief, excess
+    near = (reach[:, None] > _LOWER_ENDS) & (reach[:, None] * 2.0**-_WIDTH < _LOWER_ENDS) | (_SIGNS == 0.0)
+    missing = n - np.where(near, counts, 0.0).sum(axis=1)
+    complete = missing < _STANDS_OUT * noise * np.sqrt(near.sum(axis=1))
+    return mean, np.sqrt(variance), reach, belief, excess, complete
 
 
 def _likely(
@@ -239,13 +253,17 @@ def _likely(
     low, high = lower[:, None, None], upper[:, None, None]
     possible = (mean >= low) & (mean <= high) & (deviation <= (high - low) / 2.0)
     fit = n * (_windows(counts) @ bank.cells.T) - n**2 * np.sum(bank.cells**2, axis=1) / 2.0
-    doubt = noise[:, None, None] ** 2 + (_MISFIT * n) ** 2
+    not_zero = np.maximum(n - counts[:, BUCKETS], noise)
+    doubt = (noise**2 + (_MISFIT * not_zero) ** 2)[:, None, None]
     score = np.where(possible, fit / doubt + log_prior, -np.inf)
-    weights = np.exp(score - np.maximum(score.max(axis=(1, 2), keepdims=True), np.finfo(float).min))
-    weights /= np.maximum(weights.sum(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    # That there is nothing but zeros is as likely as any kind of column, of whatever scale.
+    nothing = n * (counts[:, BUCKETS] - n / 2.0) / doubt[:, 0, 0] + math.log(np.exp(usual).sum() / _KINDS)
+    top = np.maximum(score.max(axis=(1, 2)), nothing)
+    weights = np.exp(score - top[:, None, None])
+    weights /= (weights.sum(axis=(1, 2)) + np.exp(nothing - top))[:, None, None]
     order = np.argsort(size, axis=None)
     below = np.cumsum(weights.reshape(len(counts), -1)[:, order], axis=1)
-    median = size.ravel()[order][np.argmax(below >= 0.5, axis=1)][:, None, None]
+    median = size.ravel()[order][np.argmax(below >= 0.5 * below[:, -1:], axis=1)][:, None, None]
     weights = np.where((size <= _ONE_SIZE * median) & (size >= median / _ONE_SIZE), weights, 0.0)
     belief = weights.sum(axis=(1, 2))
     return weights / np.maximum(belief, np.finfo(float).tiny)[:, None, None], belief

@@ -170,7 +170,7 @@ def locate(
     reach = np.maximum(_DEVIATIONS * deviation, places.reach)
     low, high = np.maximum(lower, center - reach), np.minimum(upper, center + reach)
     # Where nothing was seen bounds are all that is known, if they are.
-    bounded = (deviation == 0.0) & np.isfinite(upper - lower)
+    bounded = (deviation == 0.0) & np.isfinite(lower) & np.isfinite(upper)
     declared = Range.declared((np.where(bounded, lower, 0.0), np.where(bounded, upper, 0.0)), centered)
     learnt = low, high, center, deviation
     chosen = [np.where(bounded, theirs, ours) for theirs, ours in zip(declared[:4], learnt, strict=True)]
@@ -253,11 +253,15 @@ class _Looks:
             reading = self._read(pending)
             # What is in doubt by less than another look costs is sure enough.
             sure = 1.0 - reading.belief <= share
-            narrow = pending[(reading.belief >= _ACCEPT) & sure & (reading.excess > _NARROW) & zoom]
-            pending = pending[~sure | np.isin(pending, narrow)]
+            closer = sure & (reading.belief >= _ACCEPT) & (reading.excess > _NARROW) & zoom
+            # Looks that come too close to a spike lose records. All that varies was in sight at the first.
+            spike = ~reading.complete & (self.around[pending] > 0.0) & math.isfinite(self.room)
+            self.found.forget(pending[spike], self.first)
+            narrow, pending = pending[closer & ~spike], pending[(closer | ~sure) & ~spike]
             self._close_in(narrow)
-        # What still is narrow after so many looks is a spike: all that varies was in sight at the first.
-        self.found.forget(narrow, self.first)
+        # What still is narrow after so many looks is a spike, too.
+        if math.isfinite(self.room):
+            self.found.forget(narrow, self.first)
 
     def _release(self, columns: NDArray[np.int64], share: float) -> None:
         """Look at some columns. Looks around the same center count together."""
@@ -280,7 +284,8 @@ class _Looks:
             # As many records as noise hides may lie where the look before this one had them. (The target's mean is
             # worth more than its tails: where budgets are small it is all there is to learn.)
             deviation = np.hypot(deviation, np.sqrt(noise / n_records) * around)
-        seen = reading.belief >= _ACCEPT
+        # Without noise all is there that seems to be, however odd.
+        seen = (reading.belief >= _ACCEPT) | (math.isinf(self.room) & (deviation > 0.0))
         place = center + reading.mean, deviation, np.maximum(reading.reach - abs(reading.mean), 0.0)
         for known, new in ((self.first, seen & (self.first.deviation[columns] == 0.0)), (self.found, seen)):
             known.learn(columns[new], *(value[new] for value in place))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpcd.losses import Loss
-from dpcd.penalties import L2, Penalty
+from dpcd.penalties import L2, Penalty, Rescaled
 from dpcd.privacy import Curator
 from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
 from dpcd.privacy.stochastic import DualSteps
@@ -74,13 +74,15 @@ class DPSCD:
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise unless the penalty is l2, which makes the dual smooth, and covers every column."""
-        if not (isinstance(penalty, L2) and penalty.alpha > 0.0):
-            raise ValueError(
-                f"DPSCD works on the dual of a problem with one l2 penalty of alpha > 0 for all columns, not with "
-                f"{penalty!r}: use DPRidge or penalty='l2' with an alpha, or solver=DPCD()"
-            )
         if intercept:
             raise ValueError("DPSCD has no place for an intercept without penalty: use fit_intercept=False, or DPCD()")
+        if isinstance(penalty, Rescaled):
+            raise ValueError("DPSCD works with one strength for all columns, in their units: give alpha, or use DPCD()")
+        if not (isinstance(penalty, L2) and penalty.alpha > 0.0):
+            raise ValueError(
+                f"DPSCD works on the dual of a problem with an l2 penalty of alpha > 0, not with {penalty!r}: use "
+                f"DPRidge or penalty='l2', or solver=DPCD()"
+            )
         rehearse(DualSteps(loss, FixedSize(2, 2), 1, 1.0, 1.0, 1.0, 0.0, 2))
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:

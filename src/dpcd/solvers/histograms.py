@@ -34,7 +34,7 @@ _OUTERMOST = 0.01
 # Shapes fit real columns to within about this part of the records that are not zero: budgets that show more do not
 # choose by misfit.
 _MISFIT = 0.02
-# Columns are in units of which people write numbers between 1/1000 and 1000: prior for the octave of their scale.
+# Columns are in units in which people write numbers between 1/1000 and 1000: deviation of the octave of their scale.
 _USUAL_OCTAVES = 10.0
 # Means lie within so many of the deviations that an earlier look found, and deviations are not larger than that.
 _NEAR = 2.0
@@ -244,7 +244,7 @@ def _likely(
     bank = shapes()
     mean, square = bank.first.sum(axis=1) * _SCALES[:, None], bank.second.sum(axis=1) * _SCALES[:, None] ** 2
     size, deviation = np.sqrt(square), np.sqrt(square - mean**2)
-    usual = -np.log1p((np.log2(_SCALES)[:, None] / _USUAL_OCTAVES) ** 2)
+    usual = -0.5 * (np.log2(_SCALES)[:, None] / _USUAL_OCTAVES) ** 2
     # A center that is off falls within a small distance of a value with a probability in proportion to that distance.
     off = np.where(around > 0.0, around, 1.0)[:, None, None]
     beside = np.log(np.minimum(size / off, 1.0))

@@ -9,8 +9,8 @@ from dpcd import DPLogisticRegression, DPRidge, UselessModelWarning
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
-from dpcd.solvers.looks import hides_columns, usual_shares
-from dpcd.solvers.scales import Declared, prepare
+from dpcd.solvers.looks import hides_columns
+from dpcd.solvers.scales import Declared, prepare, usual_shares
 
 SQUARED = Squared()
 

@@ -26,7 +26,8 @@ from dpcd.solvers.auto import Choice, choose
 from dpcd.solvers.block import USED, DPBlockCD, full_steps
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
-from dpcd.solvers.looks import hides_columns, noise_in_counts, usual_shares
+from dpcd.solvers.looks import hides_columns, noise_in_counts
+from dpcd.solvers.scales import usual_shares
 from dpcd.usefulness import large_delta, most_stay_out, no_update, too_many_classes
 
 #: Forecasts are made to be right within this factor, and are so in about four of five cases.

@@ -225,7 +225,7 @@ def _learn_moments(curator: Curator, ranges: Range, with_std: bool) -> _Moments:
     noise = squares.noise_level(n_records)
     if noise > _SMALL_NOISE:
         # A quarter of the noise, for a little less of the tails.
-        bound = np.minimum(ranges.magnitude[seen] + np.abs(mean - center), _LARGEST)
+        bound = np.minimum(ranges.reach[seen] / 2.0 + np.abs(mean - center), _LARGEST)
         squares = replace(squares, ranges=bound)
     # In units of the squared bound, which may be beyond double precision. Noise in the mean makes squares larger.
     variance = curator.release(squares) - (deviation / bound) ** 2

@@ -40,7 +40,7 @@ LEAST_SHARE, _NO_NOISE = 0.005, 1e-6
 _NARROW = 2.0
 # Values are clipped so many deviations from the center, or where there surely are some farther out. With more, models
 # of long-tailed columns owe too much to a few records.
-_DEVIATIONS = 3.5
+DEVIATIONS = 3.5
 
 
 class Limits(NamedTuple):
@@ -92,9 +92,9 @@ class Range(NamedTuple):
         return np.flatnonzero(self.spread > 0.0)
 
     @property
-    def magnitude(self) -> Floats:
-        """Distance from the center within which second moments are taken."""
-        return np.maximum(abs(self.lower - self.center), abs(self.upper - self.center)) / 2.0
+    def reach(self) -> Floats:
+        """Largest distance from the center."""
+        return np.maximum(abs(self.lower - self.center), abs(self.upper - self.center))
 
 
 def look_share(n_records: int, size: int, room: float, limits: Limits = FEATURES) -> float:
@@ -115,18 +115,6 @@ def mean_share(n_records: int, size: int, room: float) -> float:
 def hides_columns(n_records: int, size: int, room: float) -> bool:
     """Whether looks at so many columns would show nothing but noise, from public numbers."""
     return math.sqrt(2.0 * size / (FEATURES.looks * room)) > _HIDES_COLUMNS * n_records
-
-
-def usual_shares(n_records: int, n_features: int, with_target: bool, centered: bool, room: float) -> dict[str, float]:
-    """Parts of μ² that `prepare` is likely to take, named as in a privacy statement, from public numbers."""
-    hidden = hides_columns(n_records, n_features, room)
-    # With centers, once more around them.
-    features = 0.0 if hidden else look_share(n_records, n_features, room) * (1 + centered)
-    target = look_share(n_records, 1, room, TARGET) * (1 + centered) if with_target else 0.0
-    means = [min(mean_share(n_records, 1, room), TARGET.means)] if with_target and centered else []
-    of_features = mean_share(n_records, n_features, room)
-    means += [of_features] if centered and not hidden and of_features <= FEATURES.means else []
-    return {"histograms of values": min(features, FEATURES.looks) + min(target, TARGET.looks), "means": sum(means)}
 
 
 def noise_in_counts(n_records: int, size: int, room: float) -> float:
@@ -167,7 +155,7 @@ def locate(
         center = center + _offset(curator, columns is None, places, room, limits)
     else:
         deviation, center = np.hypot(deviation, center) * (deviation > 0.0), np.zeros_like(center)
-    reach = np.maximum(_DEVIATIONS * deviation, places.reach)
+    reach = np.maximum(DEVIATIONS * deviation, places.reach)
     low, high = np.maximum(lower, center - reach), np.minimum(upper, center + reach)
     # Where nothing was seen bounds are all that is known, if they are.
     bounded = (deviation == 0.0) & np.isfinite(lower) & np.isfinite(upper)

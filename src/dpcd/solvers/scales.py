@@ -12,10 +12,23 @@ from numpy.typing import NDArray
 from dpcd.losses import Loss
 from dpcd.privacy import Curator
 from dpcd.privacy.mechanisms import LaplaceSecondMoments, SecondMoments
-from dpcd.solvers.looks import FEATURES, LEAST_SHARE, TARGET, TARGET_ALONE, Range, hides_columns, locate
+from dpcd.solvers.looks import (
+    DEVIATIONS,
+    FEATURES,
+    LEAST_SHARE,
+    TARGET,
+    TARGET_ALONE,
+    Range,
+    hides_columns,
+    locate,
+    look_share,
+    mean_share,
+)
 from dpcd.solvers.problem import Floats
 
-# What is not known of a second moment that histograms show, as a part of itself.
+# Noise in a second moment that is worth paying for, as a part of the squared range, and what may be paid at most.
+_NOISE_IN_MOMENT, _MOST_FOR_MOMENTS = 0.003, 0.06
+# Histograms show second moments up to this part of themselves.
 _UNCERTAIN = 0.5
 
 
@@ -43,7 +56,7 @@ class GaussianSmoothness:
     Parameters
     ----------
     share
-        Part of μ² to spend. None: what makes the noise about .003 of the range, between .5 % and 6 %.
+        Part of μ² to spend. None: what makes the noise about .003 of the squared range, between .5 % and 6 %.
     """
 
     share: float | None = None
@@ -111,7 +124,15 @@ def _floored(moments: Floats, mechanism: SecondMoments | LaplaceSecondMoments, n
 
 def moments_share(n_records: int, size: int, room: float) -> float:
     """Part of μ² for a release of the second moments of so many columns, from public numbers."""
-    return LEAST_SHARE if math.isinf(room) else min(max(size / (0.003 * n_records) ** 2 / room, LEAST_SHARE), 0.06)
+    if math.isinf(room):
+        return LEAST_SHARE
+    return min(max(size / (_NOISE_IN_MOMENT * n_records) ** 2 / room, LEAST_SHARE), _MOST_FOR_MOMENTS)
+
+
+def moments_tell_more(n_records: int, size: int, room: float) -> bool:
+    """Whether such a release says more of ordinary columns than their histograms, from public numbers."""
+    squared_noise = size / (moments_share(n_records, size, room) * room)
+    return DEVIATIONS**2 * math.sqrt(squared_noise) <= _UNCERTAIN * n_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +146,8 @@ class Declared:
     target_bounds
         (lower, upper) of the target, likewise.
     smoothness
-        M_j of each feature, or a way to learn them by a release of their own. None: what histograms show.
+        M_j of each feature, or a way to learn them by a release of their own. None: such a release where it tells more
+        than histograms do.
     """
 
     feature_bounds: tuple[Floats, Floats] | None
@@ -241,8 +263,28 @@ def prepare(
 def _smoothness(curator: Curator, loss: Loss, how: Smoothness | None, features: Range) -> tuple[Floats, Floats]:
     """M_j of each column and the uncertainty in it, as a part."""
     smoothness, uncertainty = loss.curvature * features.spread**2, np.where(features.spread > 0.0, _UNCERTAIN, 0.0)
-    seen = features.seen
+    seen, room = features.seen, curator.gaussian_room
+    if how is None and moments_tell_more(curator.n_records, len(seen), room):
+        how = GaussianSmoothness()
     if how is not None and len(seen):
-        found, noise = how.second_moments(curator, seen, features.magnitude[seen], None, curator.gaussian_room)
-        smoothness[seen], uncertainty[seen] = loss.curvature * found, noise / found
+        found, noise = how.second_moments(curator, seen, features.reach[seen], None, room)
+        known = noise <= _UNCERTAIN * features.spread[seen] ** 2
+        smoothness[seen[known]], uncertainty[seen[known]] = loss.curvature * found[known], (noise / found)[known]
     return smoothness, uncertainty
+
+
+def usual_shares(n_records: int, n_features: int, with_target: bool, centered: bool, room: float) -> dict[str, float]:
+    """Parts of μ² that `prepare` is likely to take, named as in a privacy statement, from public numbers."""
+    hidden = hides_columns(n_records, n_features, room)
+    # With centers, once more around them.
+    features = 0.0 if hidden else look_share(n_records, n_features, room) * (1 + centered)
+    target = look_share(n_records, 1, room, TARGET) * (1 + centered) if with_target else 0.0
+    means = [min(mean_share(n_records, 1, room), TARGET.means)] if with_target and centered else []
+    of_features = mean_share(n_records, n_features, room)
+    means += [of_features] if centered and not hidden and of_features <= FEATURES.means else []
+    moments = not hidden and moments_tell_more(n_records, n_features, room)
+    return {
+        "histograms of values": min(features, FEATURES.looks) + min(target, TARGET.looks),
+        "means": sum(means),
+        "second moments": moments_share(n_records, n_features, room) if moments else 0.0,
+    }

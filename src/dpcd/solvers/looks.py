@@ -30,7 +30,7 @@ _NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.0
 # Where noise in the counts exceeds this part of the records, columns do not stand out from it.
 _HIDES_COLUMNS = 0.17
 # Each look around what was found divides the distance from the center by four or more.
-_MOST_LOOKS = 5
+_MOST_LOOKS = 10
 _ACCEPT = 0.5
 # What is not known of a center after looks, as a part of the deviation.
 _DOUBT = 0.4
@@ -148,7 +148,7 @@ def locate(
     """
     lower, upper = (np.array(bound, dtype=float, ndmin=1) for bound in bounds)
     looks = _Looks(curator, columns, (lower, upper), room, limits)
-    looks.run(zoom=centered)
+    looks.close_in(centered)
     places, deviation = looks.found, looks.found.deviation
     center = np.where(deviation > 0.0, places.center, np.clip(0.0, lower, upper))
     if centered:
@@ -227,7 +227,7 @@ class _Looks:
         self.counts, self.precision = np.zeros((size, CELLS)), np.zeros(size)
         self.first, self.found, self.outside = _Places.unknown(size), _Places.unknown(size), np.zeros(size)
 
-    def run(self, zoom: bool) -> None:
+    def close_in(self, zoom: bool) -> None:
         """Look until all is clear or the limits are reached; around what was found, too, if there is to be a zoom."""
         pending = np.arange(1) if self.columns is None else self.columns
         size, left, narrow = max(1, len(pending)), self.limits.looks, np.arange(0)
@@ -246,7 +246,7 @@ class _Looks:
             spike = ~reading.complete & (self.around[pending] > 0.0) & math.isfinite(self.room)
             self.found.forget(pending[spike], self.first)
             narrow, pending = pending[closer & ~spike], pending[(closer | ~sure) & ~spike]
-            self._close_in(narrow)
+            self._move_to(narrow)
         # What still is narrow after so many looks is a spike, too.
         if math.isfinite(self.room):
             self.found.forget(narrow, self.first)
@@ -279,7 +279,7 @@ class _Looks:
             known.learn(columns[new], *(value[new] for value in place))
         return reading
 
-    def _close_in(self, columns: NDArray[np.int64]) -> None:
+    def _move_to(self, columns: NDArray[np.int64]) -> None:
         """Have the next look at some columns around what was found of them."""
         self.center[columns], self.around[columns] = self.found.center[columns], self.found.deviation[columns]
         self.counts[columns], self.precision[columns] = 0.0, 0.0

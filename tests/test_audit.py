@@ -183,6 +183,7 @@ class TestBroken:
 
 
 class TestBlackBox:
+    @pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
     def test_an_honest_model_and_one_that_lies(self):
         X = np.zeros((40, 1))
         X[0] = 1.0

@@ -1,3 +1,4 @@
+import datetime
 import json
 import math
 import pickle
@@ -173,7 +174,8 @@ class TestPrivateFits:
         model.fit(X, np.where(y > 0, "up", "down"))
         assert model.classes_.tolist() == ["down", "same", "up"]
         assert "3 classes, declared" in model.privacy_.assumptions
-        one_label = DPLogisticRegression(classes=[0, 1], random_state=0).fit(X, np.ones(len(X)))
+        with pytest.warns(dpcd.UselessModelWarning, match="a constant"):
+            one_label = DPLogisticRegression(classes=[0, 1], random_state=0).fit(X, np.ones(len(X)))
         assert one_label.coef_.shape == (1, 3)
 
     def test_noise_is_secure_and_fresh_without_a_seed(self, table):
@@ -608,16 +610,30 @@ class TestBadInput:
         assert "'age'" not in str(error.value)
 
     @pytest.mark.parametrize(
-        "labels", [["yes", None], ["yes", 1], [None, 1], ["yes", math.nan], [pd.NaT, "yes"]], ids=str
+        "labels", [["yes", None], ["yes", 1], [None, 1], ["yes", math.nan], [pd.NA, "yes"], [pd.NaT, "yes"]], ids=str
     )
     @pytest.mark.parametrize("classes", [None, ["yes", "no"]])
     def test_missing_labels_and_labels_of_several_kinds(self, regression, labels, classes):
         X, _ = regression
         target = np.array(labels * (len(X) // 2), dtype=object)
-        with pytest.raises(ValueError, match=r"missing|NaN|declared classes") as error:
+        with pytest.raises(ValueError, match=r"missing|several kinds|declared classes") as error:
             DPLogisticRegression(classes=classes).fit(X, target)
         assert "instances" not in str(error.value), "NumPy's message tells of types"
         assert classes or "'yes'" not in str(error.value)
+
+    @pytest.mark.parametrize("classes", ["yes", ["yes", "yes"], [["yes", "no"]]], ids=str)
+    def test_classes_that_are_none(self, regression, classes):
+        X, y = regression
+        with pytest.raises(ValueError, match="classes must"):
+            DPLogisticRegression(classes=classes).fit(X, np.where(y > 0.0, "yes", "no"))
+
+    def test_objects_of_odd_types_are_named_by_their_columns(self, regression):
+        X, y = regression
+        days = [datetime.date(2020, 1, 1)] * len(X)
+        for odd, kind in ((days, "dates"), ([1 + 1j] * len(X), "complex"), ([[1, 2]] * len(X), "numeric")):
+            frame = pd.DataFrame({"age": X[:, 0], "odd": pd.Series(odd, dtype=object)})
+            with pytest.raises(ValueError, match=rf"{kind}.*other types than numbers: 'odd'"):
+                DPRidge().fit(frame, y)
 
     def test_advice_about_missing_values_does_not_leak(self, regression):
         X, y = regression

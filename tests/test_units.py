@@ -72,6 +72,7 @@ def test_without_noise_the_default_is_weak_in_any_unit(rng):
     np.testing.assert_allclose(plain, np.c_[X, np.ones(200)] @ least_squares, atol=0.05)
 
 
+@pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
 def test_an_explicit_strength_is_in_the_units_of_the_columns(rng):
     """As in scikit-learn: what shrinks a column of scale 1 by half leaves nothing of one of 1e-3."""
     X = rng.normal(size=(20_000, 1))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpcd
-from dpcd import DPLasso, DPLogisticRegression, DPRidge, PrivateSearch, UselessModelWarning
+from dpcd import DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge, PrivateSearch, UselessModelWarning
 from dpcd.solvers import Auto
 from dpcd.usefulness import large_delta, no_update, too_many_classes
 
@@ -54,12 +54,23 @@ def test_a_histogram_that_is_too_coarse_for_the_bounds_says_nothing_about_them(t
 
 def test_no_update_and_nothing_seen(table):
     X, y = (part[:60] for part in table)
-    for model in (DPRidge(epsilon=0.5, random_state=0), DPLogisticRegression(epsilon=0.5, random_state=0)):
-        told = concerns(model, X, y if isinstance(model, DPRidge) else y > 0)
-        assert "4 of 4 features stay out" in told[0] or "nothing of the target" in told[0]
-        assert "declare" in told[0]
-        assert "the budget bought no update" in told[-1]
-        assert "take about epsilon = " in told[-1]
+    told = concerns(DPRidge(epsilon=0.5, random_state=0), X, y)
+    assert "4 of 4 features stay out" in told[0] or "nothing of the target" in told[0]
+    assert "declare" in told[0]
+    assert "the budget bought no update" in told[-1]
+    assert "take about epsilon = " in told[-1]
+    # The share of a class can be learnt all the same.
+    (told,) = concerns(DPLogisticRegression(epsilon=0.5, random_state=0), X, y > 0)
+    assert told.startswith("4 of 4 features stay out, coefficient 0: 0, 1, 2, 3; declare feature_bounds")
+
+
+def test_without_features_labels_have_their_share(rng):
+    """One record of ten is positive: half of them would be far worse than the best constant."""
+    X, y = rng.normal(size=(600, 20)), rng.random(600) < 0.1
+    with pytest.warns(UselessModelWarning, match="stay out"):
+        model = DPLogisticRegression(epsilon=0.2, random_state=0).fit(X, y)
+    assert np.count_nonzero(model.coef_) < 10
+    assert 0.02 < model.predict_proba(X)[:, 1].mean() < 0.3
 
 
 def test_the_remedy_is_one(table):
@@ -85,9 +96,17 @@ def test_some_columns_that_stay_out_are_only_noted(table, recwarn):
     assert not recwarn.list
 
 
-def test_nothing_but_a_constant(table):
-    (told,) = concerns(DPLasso(alpha=100.0, random_state=0), *table)
-    assert "all coefficients are 0" in told
+@pytest.mark.parametrize(
+    "model",
+    [DPLasso(alpha=100.0), DPRidge(alpha=1e5), DPLogisticRegression(alpha=1e6), DPLinearSVC(alpha=1e6)],
+    ids=lambda model: type(model).__name__,
+)
+def test_nothing_but_a_constant(model, table):
+    """A strong l2 penalty leaves something of each coefficient, too little to matter."""
+    X, y = table
+    target = y if isinstance(model, DPLasso | DPRidge) else y > 0.0
+    (told,) = concerns(model.set_params(random_state=0), X, target)
+    assert "predictions a constant" in told
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
@@ -99,6 +118,25 @@ def test_bounds_that_hardly_any_value_lies_in(epsilon, table):
     (told,) = concerns(DPRidge(epsilon=epsilon, target_bounds=(100.0, 101.0), random_state=0), X, y)
     assert told.startswith("most values of the target lie outside")
     assert "correct target_bounds" in told
+
+
+def test_bounds_that_most_values_lie_out_of(rng):
+    """Values in many octaves beyond a bound count together."""
+    X = np.exp(1.5 * rng.normal(size=(20_000, 2)))
+    (told,) = concerns(DPRidge(epsilon=0.5, feature_bounds=(0.0, 0.2), random_state=0), X, X[:, 0])
+    assert told.startswith("most values of 2 features (0, 1) lie outside")
+
+
+def test_a_class_of_a_hundred_takes_more_than_one_of_two(rng):
+    """There are updates for each, and models that are worse than a constant."""
+    centers = rng.normal(size=(30, 8))
+    y = rng.integers(30, size=5000)
+    told = concerns(DPLogisticRegression(epsilon=0.3, random_state=0), centers[y] + rng.normal(size=(5000, 8)), y)
+    assert told[-1].startswith("30 classes are too many for the budget")
+    lost = [dpcd.plan(5000, 8, 1.0, loss="logistic", n_classes=k).lost for k in (2, 3, 10, 30)]
+    assert lost == sorted(lost)
+    assert lost[0] < 0.1
+    assert lost[-1] > 0.5
 
 
 def test_too_many_classes(rng):

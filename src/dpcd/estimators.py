@@ -26,6 +26,7 @@ from dpcd.privacy.statement import library_version
 from dpcd.solvers import Auto, Problem, Solution
 from dpcd.solvers.scales import Declared, Scales, prepare
 from dpcd.usefulness import (
+    HARDLY,
     MOST,
     most_stay_out,
     no_update,
@@ -268,6 +269,8 @@ class _PrivateLinearModel(BaseEstimator):
         if positive_classes == [None]:
             self.target_range_ = scales.target_range
         self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
+        # How far the most important feature moves predictions, in units of the target's spread.
+        self._effect = float(np.max(abs(coefficients) * scales.roots(loss)[:n_features])) / scales.target_scale
         self._solver_notes = solutions[0].notes
         self._target_unseen = scales.target_unseen
         self._found_of_bounds = _found_of_bounds(self, scales)
@@ -291,7 +294,7 @@ class _PrivateLinearModel(BaseEstimator):
             concerns.append(most_stay_out(len(out), self.n_features_in_, plan.remedy, listed_names(self, out)))
         if not self.n_iter_ and not plan.has_too_many_classes:
             concerns.append(no_update(plan.remedy))
-        if self.n_iter_ and not self.coef_.any():
+        if self.n_iter_ and not concerns and self._effect < HARDLY:
             concerns.append(only_a_constant())
         return (*concerns, *plan.public_concerns)
 
@@ -370,6 +373,12 @@ class _PrivateLinearModel(BaseEstimator):
                 if not self.n_iter_
                 else "no confidence intervals: the solver of this fit does not release the second moments that they "
                 "need; fit with solver=DPNewton() of dpcd.solvers"
+            )
+        took_part = self.n_features_in_ - len(self.unseen_features_) + self.fit_intercept
+        if self.quadratic_.columns is not None and len(self.quadratic_.columns) < took_part:
+            raise ValueError(
+                "no confidence intervals: this fit chose columns first, and what it released is about these alone; fit "
+                "with solver=DPNewton() of dpcd.solvers, or on fewer columns"
             )
         names = tuple(str(name) for name in getattr(self, "feature_names_in_", ())) or tuple(
             f"x{j}" for j in range(self.n_features_in_)

@@ -28,7 +28,7 @@ from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
 from dpcd.solvers.looks import hides_columns, noise_in_counts
 from dpcd.solvers.scales import usual_shares
-from dpcd.usefulness import large_delta, most_stay_out, no_update, too_many_classes
+from dpcd.usefulness import MOST, large_delta, most_stay_out, no_update, too_many_classes
 
 #: Forecasts are made to be right within this factor, and are so in about four of five cases.
 FACTOR = 3.0
@@ -67,7 +67,7 @@ class Calibration(NamedTuple):
     unknown_tails: float
     signal: float
 
-    def lost(self, columns: Any, records: Any, signal: Any, seen: Any, clipped: Any) -> Any:
+    def lost(self, columns: Any, records: Any, signal: Any, seen: Any, clipped: Any, rarity: float = 1.0) -> Any:
         """Expected part lost, of numbers or arrays.
 
         Parameters
@@ -80,9 +80,11 @@ class Calibration(NamedTuple):
             Probability that a column is seen.
         clipped
             Which part of the signal is in values beyond the ranges.
+        rarity
+            What makes noise count for more than with two classes of equal size.
         """
         usual = (1.0 - self.signal) / self.signal
-        noise = self.factor * columns**self.columns / records**self.records * (1.0 - signal) / signal / usual
+        noise = rarity * self.factor * columns**self.columns / records**self.records * (1.0 - signal) / signal / usual
         return 1.0 - seen * (1.0 - clipped) / (1.0 + noise)
 
 
@@ -137,9 +139,13 @@ class Plan:
         """Parts of μ² by what they are spent on, named as in a privacy statement; the last is the solver's."""
         shares = {}
         if not self.smoothness_declared:
-            looks_at_target = self.fit_intercept and not self._classifies
-            shares = usual_shares(self.n, self.p, looks_at_target, self.fit_intercept, self._room)
+            shares = usual_shares(self.n, self.p, self._looks_at_target, self.fit_intercept, self._room)
         return {**shares, "solver": 1.0 - sum(shares.values())}
+
+    @property
+    def _looks_at_target(self) -> bool:
+        """Whether the target has a center to be learnt."""
+        return self.fit_intercept and not self._classifies
 
     @property
     def _solver_mu(self) -> float:
@@ -206,7 +212,7 @@ class Plan:
         noise = self._noise_in_counts
         if noise == 0.0:
             return 1.0
-        if hides_columns(self.n, self.p, self._room):
+        if self._looks_at_target and hides_columns(self.n, self.p, self._room):
             return 0.0
         numeric = float(ndtr(_HEIGHT / noise - _STANDS_OUT))
         if self.kind != "flags":
@@ -222,6 +228,18 @@ class Plan:
         return self.calibration.unknown_tails if self.kind is None else self.calibration.long_tails
 
     @property
+    def _rarity(self) -> float:
+        """By how much more noise counts for one of so many classes against the rest than for two of equal size.
+
+        Of a class with a share q of the records, the Hessian of the logistic loss is q(1 − q) instead of ¼ times the
+        second moments, so that noise in gradients costs that much more, and the loss without features is the entropy of
+        q, of which features can explain a part.
+        """
+        share = 1.0 / self.n_classes
+        entropy = -share * math.log(share) - (1.0 - share) * math.log1p(-share)
+        return 0.25 / (share * (1.0 - share)) * math.log(2.0) / entropy
+
+    @property
     def _buys_nothing(self) -> bool:
         """Whether there is too little for one update."""
         no_clip = self.records < LEAST_RECORDS and not self._classifies
@@ -235,7 +253,8 @@ class Plan:
             return 0.0
         if self._buys_nothing:
             return 1.0
-        return float(self.calibration.lost(self.columns, self.records, self.signal, self.seen, self.clipped))
+        arguments = self.columns, self.records, self.signal, self.seen, self.clipped, self._rarity
+        return float(self.calibration.lost(*arguments))
 
     @property
     def likely(self) -> tuple[float, float]:
@@ -269,7 +288,8 @@ class Plan:
         """Why a model cannot be of use, in the words of the warning that the fit will give."""
         if math.isinf(self.epsilon):
             return ()
-        concerns = [] if not self._hides_columns else [most_stay_out(self.p, self.p, self.remedy)]
+        out = round((1.0 - self.seen) * self.p)
+        concerns = [most_stay_out(out, self.p, self.remedy)] if out > MOST * self.p else []
         if self._buys_nothing and not self.has_too_many_classes:
             concerns.append(no_update(self.remedy))
         return (*concerns, *self.public_concerns)
@@ -284,13 +304,8 @@ class Plan:
 
     @property
     def has_too_many_classes(self) -> bool:
-        """Whether there would be updates if there were only two."""
-        return self.n_classes > 2 and self._buys_nothing and not replace(self, n_classes=2)._buys_nothing
-
-    @property
-    def _hides_columns(self) -> bool:
-        """Whether nothing can be seen of any column."""
-        return not (self.bounds_declared or self.smoothness_declared) and hides_columns(self.n, self.p, self._room)
+        """Whether a model of two of them would be better than none, and one of all is not."""
+        return self.n_classes > 2 and self.lost >= _HOPELESS > replace(self, n_classes=2).lost
 
     @property
     def remedy(self) -> str:

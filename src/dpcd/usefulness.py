@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 # Of the features that stay out, and of the values that lie outside of bounds: more of them than this.
 MOST = 0.5
+# Predictions that move by less than this part of the target's spread, or of a unit of log odds, are a constant.
+HARDLY = 0.01
 
 
 class UselessModelWarning(UserWarning):
@@ -45,7 +47,7 @@ def unseen_target(remedy: str) -> str:
 
 def only_a_constant() -> str:
     """Updates were made, and left nothing."""
-    return "all coefficients are 0, and predictions are a constant; take a smaller alpha, or more of a budget"
+    return "coefficients are 0 or nearly so, and predictions a constant; take a smaller alpha, or more of a budget"
 
 
 def outside_bounds(what: str, parameter: str) -> str:
@@ -55,7 +57,7 @@ def outside_bounds(what: str, parameter: str) -> str:
 
 def too_many_classes(n_classes: int, remedy: str) -> str:
     """Each class has its own part of the budget."""
-    return f"{n_classes} classes are too many for the budget, which buys no update for each; merge some, or {remedy}"
+    return f"{n_classes} classes are too many for the budget, which each has a part of; merge some, or {remedy}"
 
 
 def large_delta(delta: float, n_records: int) -> str:

@@ -6,6 +6,7 @@ Tables are checked for their form. Nothing that is raised or warned of quotes a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,8 @@ SPENDING_DOC = """    random_state : int, RandomState, Generator or None, defaul
 """
 
 _FLOATS = [np.float64, np.float32]
+# Of larger bounds, sums of squares over columns are no numbers: they are as good as none.
+_LARGEST_BOUND = 1e150
 _COMPLEX = "complex numbers: give real and imaginary parts as columns of their own. Complex data not supported"
 _DATES = "dates or durations: turn them into numbers first, such as days since a date that is fixed beforehand"
 _TEXT = (
@@ -46,7 +49,7 @@ _TEXT = (
     "beforehand, as in OneHotEncoder(categories=...)"
 )
 # What types of columns are called by NumPy, pandas, Polars and Arrow.
-_NUMERIC = ("float", "int", "uint", "bool", "decimal", "double", "half")
+_NUMERIC = re.compile("float|u?int(?!erval)|bool|decimal|double|half")
 _NO_NUMBERS = {"complex": _COMPLEX, **dict.fromkeys(("date", "time", "duration", "period"), _DATES)}
 
 
@@ -57,6 +60,8 @@ def validated_table(estimator: Any, X: Any, y: Any = "no_validation", **check: A
     """
     if check.get("y_numeric"):
         _check_types(y, "y")
+    else:
+        _check_no_label_is_missing(y)
     with _without_values(X):
         # float32 stays as it is: the curator makes the one copy, in float64.
         validated = validate_data(estimator, X, y, dtype=_FLOATS, **check)
@@ -112,13 +117,15 @@ def _without_values(X: Any) -> Iterator[None]:
 def _explained(error: Exception, X: Any) -> str | None:
     """What to say instead of a message that would quote values, or leads to a leak; None if it does neither."""
     message = str(error)
+    other = [name for name, type_ in _columns_by_type(X).items() if name and not _NUMERIC.match(type_)]
+    where = f". Of X these columns are of other types than numbers: {', '.join(map(repr, other))}" if other else ""
     if "Complex data" in message or "'complex'" in message:
-        return f"X or y holds {_COMPLEX}"
+        return f"X or y holds {_COMPLEX}{where}"
     if "datetime" in message.lower() or "Timestamp" in message or "Timedelta" in message:
-        return f"X or y holds {_DATES}"
-    if isinstance(error, OverflowError) or "could not convert" in message:
-        other = [name for name, type_ in _columns_by_type(X).items() if name and not type_.startswith(_NUMERIC)]
-        return _TEXT + (f". Of X these columns are of other types: {', '.join(map(repr, other))}" if other else "")
+        return f"X or y holds {_DATES}{where}"
+    no_numbers = ("could not convert", "setting an array element with a sequence")
+    if isinstance(error, OverflowError) or any(part in message for part in no_numbers):
+        return _TEXT + where
     if isinstance(error, ValueError) and message.startswith("Input y contains NaN"):
         return "Input y contains NaN: leave out the records that have no target"
     if isinstance(error, ValueError) and "contains NaN" in message:
@@ -129,17 +136,29 @@ def _explained(error: Exception, X: Any) -> str | None:
     return None
 
 
+def _check_no_label_is_missing(y: Any) -> None:
+    """Refuse labels that are None, NaN, or what pandas has for them, whatever kind the others are."""
+    labels = np.asarray(y)
+    if labels.dtype != object or labels.ndim == 0:
+        return
+    if any(label is None or type(label).__name__ == "NAType" or label != label for label in labels.ravel()):
+        raise ValueError("y holds missing labels: give them a class of their own, or leave their records out")
+
+
 def checked_labels(y: Any, classes: Any) -> np.ndarray:
     """The classes in order: those that are declared, or the labels that occur."""
+    if classes is not None and (isinstance(classes, str) or np.ndim(classes) != 1):
+        raise ValueError(f"classes must be a list of labels or None, got {classes!r}")
     try:
         found = np.unique(y if classes is None else classes)
+        if classes is not None and len(found) < len(classes):
+            raise ValueError(f"classes must differ from each other, got {classes!r}")
         if classes is not None and not np.isin(y, found).all():
             raise ValueError(f"y holds labels that are not among the declared classes {found.tolist()}")
     except TypeError:
         # NumPy's message would tell of the labels' types.
         raise ValueError(
-            "y holds labels of several kinds, such as numbers and strings, or missing ones: make all numbers or all "
-            "strings, and give those that are missing a class of their own or leave their records out"
+            "y holds labels of several kinds, such as numbers and strings: make all of them numbers or all strings"
         ) from None
     return found
 
@@ -255,9 +274,10 @@ def _pair(name: str, bounds: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _known(bound: Any, unknown: float) -> np.ndarray:
-    """A bound or an array of them, `unknown` where it is None or infinite on its side."""
+    """A bound or an array of them, `unknown` where it is None, or too large for its square to be a number."""
     array = np.array(bound, dtype=object)
-    return np.where(array == None, unknown, array).astype(float)  # noqa: E711
+    numbers = np.where(array == None, unknown, array).astype(float)  # noqa: E711
+    return np.where(abs(numbers) >= _LARGEST_BOUND, np.copysign(math.inf, numbers), numbers)
 
 
 def checked_smoothness(smoothness: Any, n_features: int) -> Any:

@@ -287,10 +287,20 @@ def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Float
     return 2.0 * _SCALES[top]
 
 
-def surely_outside(counts: Floats, noise: Floats, lower: Floats, upper: Floats) -> Floats:
-    """How many records lie outside of bounds around zero, counting only cells in which there surely are some."""
+def folded(counts: Floats, noise: Floats, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+    """Histograms of values clipped to bounds on either side of the center, and how many records that moves.
+
+    Of cells beyond a bound those count in which there are records, as far as noise leaves them to be seen.
+    """
     # The lowest octave holds all that is closer to zero, too.
     ends = np.where(_SCALES[0] < _LOWER_ENDS, _LOWER_ENDS, 0.0)
-    beyond = (_SIGNS > 0.0) & (ends > upper[:, None]) | (_SIGNS < 0.0) & (ends > -lower[:, None])
-    surely = counts > math.sqrt(2.0 * math.log(counts.size / _FALSE_ALARMS)) * noise[:, None]
-    return np.asarray(np.where(beyond & surely, counts, 0.0).sum(axis=1))
+    seen = np.where(counts > _STANDS_OUT * noise[:, None], counts, 0.0)
+    inside, moved = counts.copy(), np.zeros(len(counts))
+    for sign, bound in ((1, upper), (-1, -lower)):
+        beyond = (sign * _SIGNS > 0.0) & (ends > bound[:, None])
+        records = np.where(beyond, seen, 0.0).sum(axis=1)
+        octave = np.clip(np.frexp(bound)[1] - 1 + LARGEST_EXPONENT, 0, BUCKETS - 1)
+        inside[beyond] = 0.0
+        inside[np.arange(len(counts)), BUCKETS + np.where(bound > 0.0, sign * (1 + octave), 0)] += records
+        moved += records
+    return inside, moved

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpcd.privacy import Curator
 from dpcd.privacy.kernels import CELLS
 from dpcd.privacy.mechanisms import ClippedMeans, DyadicCounts
-from dpcd.solvers.histograms import Reading, surely_outside
+from dpcd.solvers.histograms import Reading, folded
 from dpcd.solvers.problem import Floats
 
 # Noise in a count, as a part of the records, with which most columns are read well, and with which their tails and rare
@@ -70,7 +70,7 @@ class Range(NamedTuple):
     spread
         Root mean square distance from the center, as far as it is known; 0 for a column of which nothing can be seen.
     outside
-        Which part of the records surely lies outside of the bounds, as far as a histogram tells.
+        Which part of the records was seen outside of the bounds.
     """
 
     lower: Floats
@@ -81,10 +81,15 @@ class Range(NamedTuple):
 
     @classmethod
     def declared(cls, bounds: tuple[ArrayLike, ArrayLike], centered: bool) -> Range:
-        """Declared bounds, and their middle as the centre if there is to be one."""
-        lower, upper = np.array(bounds[0], dtype=float, ndmin=1), np.array(bounds[1], dtype=float, ndmin=1)
-        center = lower / 2.0 + upper / 2.0 if centered else np.zeros_like(lower)
-        return cls(lower, upper, center, np.maximum(abs(lower - center), abs(upper - center)) / 2.0)
+        """Declared bounds, and their middle as the centre if there is to be one.
+
+        A column of which one of them is not known stays where it is, and its spread is taken to be 1.
+        """
+        lower, upper = (np.array(bound, dtype=float, ndmin=1) for bound in bounds)
+        known = np.isfinite(lower) & np.isfinite(upper)
+        low, high = np.where(known, lower, -2.0), np.where(known, upper, 2.0)
+        center = np.where(centered, low / 2.0 + high / 2.0, 0.0)
+        return cls(lower, upper, center, np.maximum(abs(low - center), abs(high - center)) / 2.0)
 
     @property
     def seen(self) -> NDArray[np.int64]:
@@ -152,15 +157,16 @@ def locate(
     places, deviation = looks.found, looks.found.deviation
     center = np.where(deviation > 0.0, places.center, np.clip(0.0, lower, upper))
     if centered:
-        center = center + _offset(curator, columns is None, places, room, limits)
+        center = np.clip(center + _offset(curator, columns is None, places, room, limits), lower, upper)
     else:
         deviation, center = np.hypot(deviation, center) * (deviation > 0.0), np.zeros_like(center)
     reach = np.maximum(DEVIATIONS * deviation, places.reach)
-    low, high = np.maximum(lower, center - reach), np.minimum(upper, center + reach)
+    low, high = np.clip(center - reach, lower, upper), np.clip(center + reach, lower, upper)
+    # Nothing is farther away than the ends of the range, and where these are one point nothing varies.
+    spread = np.where(low < high, np.minimum(deviation, np.maximum(abs(low - center), abs(high - center))), 0.0)
     # Where nothing was seen bounds are all that is known, if they are.
     bounded = (deviation == 0.0) & np.isfinite(lower) & np.isfinite(upper)
-    declared = Range.declared((np.where(bounded, lower, 0.0), np.where(bounded, upper, 0.0)), centered)
-    learnt = low, high, center, deviation
+    declared, learnt = Range.declared((lower, upper), centered), (low, high, center, spread)
     chosen = [np.where(bounded, theirs, ours) for theirs, ours in zip(declared[:4], learnt, strict=True)]
     return Range(chosen[0], chosen[1], chosen[2], chosen[3], looks.outside)
 
@@ -205,7 +211,7 @@ class _Looks:
     first, found
         What the first look showed that showed anything, and what is known by now.
     outside
-        Which part of the records surely lies outside of the bounds.
+        Which part of the records was seen outside of the bounds.
     """
 
     curator: Curator
@@ -264,8 +270,9 @@ class _Looks:
         n_records, (lower, upper) = self.curator.n_records, self.bounds
         center, around, counts = self.center[columns], self.around[columns], self.counts[columns]
         noise, within = self.precision[columns] ** -0.5, (lower[columns] - center, upper[columns] - center)
+        counts, outside = folded(counts, noise, *within)
         if not self.around.any():
-            self.outside[columns] = surely_outside(counts, noise, *within) / n_records
+            self.outside[columns] = outside / n_records
         reading = Reading.of(counts, noise, n_records, *within, around)
         deviation = reading.deviation
         if self.columns is not None:

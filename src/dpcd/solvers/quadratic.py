@@ -53,7 +53,7 @@ def _descend(hessian, gradient, weights, penalty, columns, n_penalized, toleranc
 
 def half_width(level: float) -> float:
     """Half the width of a normal interval, in standard deviations."""
-    if not 0.0 < level < 1.0:
+    if not (isinstance(level, (int, float)) and 0.0 < level < 1.0):
         raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
     return float(ndtri(0.5 + 0.5 * level))
 

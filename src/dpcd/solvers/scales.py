@@ -222,19 +222,22 @@ def prepare(
     looks_at_target = numeric_target and (learns_slope or (intercept and known is None))
     unknown = np.full(n_features, -math.inf), np.full(n_features, math.inf)
     bounds, target_bounds = declared.feature_bounds or unknown, declared.target_bounds
-    hidden = hides_columns(curator.n_records, n_features, curator.gaussian_room)
-    # Columns that neither looks nor bounds tell anything about leave, and the target's center is all there is to learn.
-    alone = intercept and known is None and hidden and not np.isfinite(np.subtract(*bounds)).any()
-    features = target = None
+    bounded = np.isfinite(bounds[0]) & np.isfinite(bounds[1])
     room = curator.gaussian_room
+    hidden = hides_columns(curator.n_records, n_features, room)
+    # Where looks would show little, bounds are all there is to know of columns. Those without leave if there is
+    # something better to learn: a target's center. Where no column is left, that is all there is to learn.
+    has_center = looks_at_target and intercept
+    worth_a_look = np.full(n_features, not hidden) | (not has_center) & ~bounded
+    alone = has_center and known is None and hidden and not bounded.any()
+    features = target = None
     if looks_at_target:
         outer = (-math.inf, math.inf) if target_bounds is None else target_bounds
         target = locate(curator, None, outer, intercept, room, TARGET_ALONE if alone else TARGET)
     elif target_bounds is not None:
         target = Range.declared(target_bounds, centered=intercept)
     if known is None:
-        looked_at = np.arange(0 if hidden else n_features)
-        features = locate(curator, looked_at, bounds, intercept, room, FEATURES)
+        features = locate(curator, np.flatnonzero(worth_a_look), bounds, intercept, room, FEATURES)
     elif declared.feature_bounds is not None:
         features = Range.declared(bounds, centered=False)
     if features is not None:
@@ -268,14 +271,14 @@ def _smoothness(curator: Curator, loss: Loss, how: Smoothness | None, features: 
         how = GaussianSmoothness()
     if how is not None and len(seen):
         found, noise = how.second_moments(curator, seen, features.reach[seen], None, room)
-        known = noise <= _UNCERTAIN * features.spread[seen] ** 2
-        smoothness[seen[known]], uncertainty[seen[known]] = loss.curvature * found[known], (noise / found)[known]
+        known = (noise <= _UNCERTAIN * features.spread[seen] ** 2) & (found > 0.0)
+        smoothness[seen[known]], uncertainty[seen[known]] = loss.curvature * found[known], noise[known] / found[known]
     return smoothness, uncertainty
 
 
 def usual_shares(n_records: int, n_features: int, with_target: bool, centered: bool, room: float) -> dict[str, float]:
     """Parts of μ² that `prepare` is likely to take, named as in a privacy statement, from public numbers."""
-    hidden = hides_columns(n_records, n_features, room)
+    hidden = with_target and centered and hides_columns(n_records, n_features, room)
     # With centers, once more around them.
     features = 0.0 if hidden else look_share(n_records, n_features, room) * (1 + centered)
     target = look_share(n_records, 1, room, TARGET) * (1 + centered) if with_target else 0.0

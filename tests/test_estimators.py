@@ -621,6 +621,17 @@ class TestBadInput:
         assert "instances" not in str(error.value), "NumPy's message tells of types"
         assert classes or "'yes'" not in str(error.value)
 
+    @pytest.mark.parametrize("bounds", [(-500.0, None), (None, 500.0), (None, None), math.inf, 1e200])
+    def test_bounds_of_which_little_is_known_end_in_no_nan(self, regression, bounds):
+        """Where nobody looks at the target, or a column cannot be seen, there is nothing to take from them."""
+        X, y = regression
+        columns = np.column_stack([X, np.zeros(len(X))])
+        for options in ({"fit_intercept": False}, {"smoothness": np.ones(columns.shape[1])}, {}):
+            model = DPRidge(feature_bounds=bounds, target_bounds=bounds, epsilon=10.0, random_state=0, **options)
+            model.fit(columns, y)
+            assert np.all(np.isfinite([*model.coef_, model.intercept_]))
+            assert model.score(columns, y) > 0.2
+
     @pytest.mark.parametrize("classes", ["yes", ["yes", "yes"], [["yes", "no"]]], ids=str)
     def test_classes_that_are_none(self, regression, classes):
         X, y = regression

@@ -8,7 +8,7 @@ import pytest
 from dpcd.compilation import compiled
 from dpcd.privacy import kernels
 from dpcd.privacy.kernels import BUCKETS, CELLS
-from dpcd.solvers.histograms import Reading, _histograms, _windows, shapes
+from dpcd.solvers.histograms import Reading, _histograms, _windows, folded, shapes
 
 N = 10_000
 
@@ -136,3 +136,25 @@ class TestReading:
         reading = read([np.full(N, 3.0)], 0.0)
         assert 2.0 < abs(reading.mean[0]) < 4.0
         assert BUCKETS * 2 + 1 == CELLS
+
+
+class TestFolded:
+    def test_values_beyond_a_bound_are_counted_where_the_bound_is(self, rng):
+        """The same histogram as that of clipped values, but for the octave that the bound cuts in two."""
+        for low, high in ((-4.0, 32.0), (0.0, 4.0), (-math.inf, 0.0), (-0.5, math.inf), (-math.inf, math.inf)):
+            column = rng.normal(size=N) * np.exp(3.0 * rng.normal(size=N))
+            counts, clipped = (
+                compiled(kernels.dyadic_counts)(values, 0.0)[None].astype(float)
+                for values in (column, np.clip(column, low, high))
+            )
+            inside, moved = folded(counts, np.array([1e-6]), np.array([low]), np.array([high]))
+            np.testing.assert_array_equal(inside, clipped)
+            assert inside.sum() == N
+            beyond = np.count_nonzero((column >= max(2.0 * high, 1e-18)) | (column <= min(2.0 * low, -1e-18)))
+            assert moved[0] >= beyond
+
+    def test_noise_beyond_a_bound_is_not_counted(self, rng):
+        counts = 50.0 * rng.normal(size=(200, CELLS))
+        inside, moved = folded(counts, np.full(200, 50.0), np.full(200, -1.0), np.full(200, 1.0))
+        assert moved.mean() < 5.0
+        assert np.count_nonzero(inside) < counts.size / 1.9

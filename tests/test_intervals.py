@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpcd import DPLogisticRegression, DPRidge, UselessModelWarning
+from dpcd import DPLasso, DPLogisticRegression, DPRidge, UselessModelWarning
 from dpcd.intervals import ConfidenceIntervals
-from dpcd.solvers import DPCD
+from dpcd.solvers import DPCD, DPNewton, Screened
 
 NAMES = ["age", "height", "nothing"]
 
@@ -68,6 +68,11 @@ def test_say_why_there_are_none(table, rng):
         hopeless = DPRidge(epsilon=1e-4, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="no update"):
         hopeless.confidence_intervals()
+    screened = DPLasso(alpha=1e-3, solver=Screened(DPNewton(), n_kept=1), random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="chose columns first"):
+        screened.confidence_intervals()
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        DPRidge(random_state=0).fit(X, y).confidence_intervals("95 %")
     with pytest.raises(ValueError, match="each class against the rest"):
         DPLogisticRegression(random_state=0).fit(X, rng.integers(0, 3, len(X))).confidence_intervals()
     with pytest.raises(ValueError, match="strictly between"):

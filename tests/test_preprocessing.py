@@ -95,6 +95,13 @@ class TestAccuracy:
             scaler = DPStandardScaler(feature_bounds=(-1.0, 1.0), random_state=seed).fit(X)
             assert np.all((scaler.scale_ > 0.5e-6) & (scaler.scale_ < 2e-6))
 
+    @pytest.mark.parametrize("epsilon", [0.1, 50.0])
+    def test_bounds_that_no_value_lies_in_make_a_column_constant(self, epsilon, rng):
+        X = rng.normal(50.0, 1.0, (2000, 2))
+        scaler = DPStandardScaler(epsilon=epsilon, feature_bounds=(0.0, 1.0), random_state=0).fit(X)
+        assert np.all((scaler.mean_ >= 0.0) & (scaler.mean_ <= 1.0))
+        assert np.ptp(scaler.transform(X)) < 5.0
+
     def test_a_scale_is_never_below_its_noise(self, rng):
         """So few records that nothing is seen but bounds: the estimate is mostly noise, and must not blow values up."""
         X = 1e-6 * rng.normal(size=(20, 3))

@@ -135,6 +135,44 @@ class TestBounds:
             seen = curator._columns.features[:, :2] + learnt.features.center
             assert np.all((seen >= lower - 1e-9) & (seen <= upper + 1e-9))
 
+    @pytest.mark.parametrize("epsilon", [1.0, 10.0, math.inf])
+    def test_values_beyond_them_are_values_at_them(self, epsilon, rng):
+        """A code for missing values, far out of bounds that are right, says nothing of where the others lie."""
+        X, y = rng.uniform(0.0, 10.0, (5000, 2)), rng.uniform(0.0, 10.0, 5000)
+        X[rng.random(X.shape) < 0.05], y[rng.random(5000) < 0.05] = 999_999.0, -999_999.0
+        declared = Declared((np.zeros(2), np.full(2, 10.0)), (0.0, 10.0))
+        learnt, _ = learn(X, y, declared=declared, intercept=True, epsilon=epsilon)
+        for ranges in (learnt.features, learnt.target):
+            assert np.all(abs(ranges.center - 5.0) < 1.5)
+            assert np.all((ranges.spread > 1.5) & (ranges.spread <= 5.0))
+        if epsilon > 1.0:
+            np.testing.assert_allclose(learnt.features.outside, 0.05, atol=0.02)
+
+    @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1e-3, 2.0), (200.0, 201.0), (100.0, math.inf), (-math.inf, 1.0)])
+    @pytest.mark.parametrize("intercept", [True, False])
+    def test_wrong_ones_leave_ranges_that_are_none_but_never_inverted(self, bounds, intercept, rng):
+        X, y = rng.normal(50.0, 1.0, (2000, 2)), rng.normal(50.0, 1.0, 2000)
+        declared = Declared((np.full(2, bounds[0]), np.full(2, bounds[1])), bounds)
+        for epsilon in (0.1, 1.0, 50.0):
+            learnt, _ = learn(X, y, declared=declared, intercept=intercept, epsilon=epsilon)
+            for ranges in (learnt.features, learnt.target):
+                assert np.all(ranges.lower <= ranges.upper)
+                assert np.all((ranges.lower >= bounds[0]) & (ranges.upper <= bounds[1]))
+                assert np.all(ranges.spread <= ranges.reach)
+                if intercept:
+                    assert np.all((ranges.center >= ranges.lower) & (ranges.center <= ranges.upper))
+
+    def test_labels_are_worth_a_look_where_a_target_would_take_all(self, rng):
+        X, y = rng.normal(size=(600, 12)), rng.normal(size=600)
+        alone, curator = learn(X, y, intercept=True, epsilon=0.2)
+        assert hides_columns(600, 12, curator.gaussian_room)
+        assert not alone.features.seen.size
+        for declared, size in ((Declared(None, None), 12), (Declared((np.full(12, -5.0), np.full(12, 5.0)), None), 0)):
+            curator = curator_of(X, y, epsilon=0.2, intercept=True)
+            prepare(curator, Logistic(), declared, 12, True, False, numeric_target=False)
+            looked_at = sum(release.description == "histograms of values" for release in curator.releases)
+            assert (looked_at > 0) == (size > 0)
+
     def test_where_a_budget_shows_nothing_bounds_are_all_there_is(self, rng):
         X, y = rng.random((100, 3)), rng.random(100)
         declared = Declared((np.zeros(3), np.array([1.0, 1.0, np.inf])), (0.0, 1.0))

@@ -291,7 +291,8 @@ class _PrivateLinearModel(BaseEstimator):
         if self._target_unseen:
             concerns.append(unseen_target(plan.remedy))
         elif len(out) > MOST * self.n_features_in_:
-            concerns.append(most_stay_out(len(out), self.n_features_in_, plan.remedy, listed_names(self, out)))
+            names = listed_names(self, out)
+            concerns.append(most_stay_out(len(out), self.n_features_in_, plan.remedy, plan.bounds_help, names))
         if not self.n_iter_ and not plan.has_too_many_classes:
             concerns.append(no_update(plan.remedy))
         if self.n_iter_ and not concerns and self._effect < HARDLY:

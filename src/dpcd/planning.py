@@ -26,8 +26,8 @@ from dpcd.solvers.auto import Choice, choose
 from dpcd.solvers.block import USED, DPBlockCD, full_steps
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
-from dpcd.solvers.looks import hides_columns, noise_in_counts
-from dpcd.solvers.scales import usual_shares
+from dpcd.solvers.looks import hides_center, noise_in_counts
+from dpcd.solvers.scales import only_center, usual_shares
 from dpcd.usefulness import MOST, large_delta, most_stay_out, no_update, too_many_classes
 
 #: Forecasts are made to be right within this factor, and are so in about four of five cases.
@@ -202,6 +202,18 @@ class Plan:
         return noise_in_counts(self.n, self.p, self._room)
 
     @property
+    def _only_center(self) -> bool:
+        """Whether all of the budget goes to the target's center."""
+        if not self._looks_at_target or self.smoothness_declared:
+            return False
+        return only_center(self.n, self.p, self._room, self.bounds_declared)
+
+    @property
+    def bounds_help(self) -> bool:
+        """Whether columns that cannot be seen would take part if their bounds were declared."""
+        return not self.bounds_declared and not (self._looks_at_target and hides_center(self.n, self._room))
+
+    @property
     def rarest_flag(self) -> float:
         """Part of the records for which a 0/1 column must be 1 to be seen; rarer ones get the coefficient 0."""
         return min(1.0, _STANDS_OUT * self._noise_in_counts)
@@ -209,11 +221,11 @@ class Plan:
     @property
     def seen(self) -> float:
         """Probability with which a column is seen."""
+        if self._only_center:
+            return 0.0
         noise = self._noise_in_counts
         if noise == 0.0:
             return 1.0
-        if self._looks_at_target and hides_columns(self.n, self.p, self._room):
-            return 0.0
         numeric = float(ndtr(_HEIGHT / noise - _STANDS_OUT))
         if self.kind != "flags":
             return numeric
@@ -244,7 +256,7 @@ class Plan:
         """Whether there is too little for one update."""
         no_clip = self.records < LEAST_RECORDS and not self._classifies
         no_step = isinstance(self.choice.solver, DPBlockCD) and full_steps(self.records, self.columns) == 0.0
-        return no_clip or no_step
+        return no_clip or no_step or self._only_center
 
     @cached_property
     def lost(self) -> float:
@@ -289,7 +301,7 @@ class Plan:
         if math.isinf(self.epsilon):
             return ()
         out = round((1.0 - self.seen) * self.p)
-        concerns = [most_stay_out(out, self.p, self.remedy)] if out > MOST * self.p else []
+        concerns = [most_stay_out(out, self.p, self.remedy, self.bounds_help)] if out > MOST * self.p else []
         if self._buys_nothing and not self.has_too_many_classes:
             concerns.append(no_update(self.remedy))
         return (*concerns, *self.public_concerns)

@@ -35,9 +35,10 @@ def stay_out(count: int, n_features: int, names: str = "") -> str:
     return f"{count} of {n_features} features stay out, coefficient 0" + (f": {names}" if names else "")
 
 
-def most_stay_out(count: int, n_features: int, remedy: str, names: str = "") -> str:
+def most_stay_out(count: int, n_features: int, remedy: str, bounds_help: bool, names: str = "") -> str:
     """The same, where it is a reason to worry."""
-    return f"{stay_out(count, n_features, names)}; declare feature_bounds, so that they need not be found, or {remedy}"
+    declare = "declare feature_bounds, so that they need not be found, or " if bounds_help else ""
+    return f"{stay_out(count, n_features, names)}; {declare}{remedy}"
 
 
 def unseen_target(remedy: str) -> str:

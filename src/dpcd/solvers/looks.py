@@ -122,6 +122,11 @@ def hides_columns(n_records: int, size: int, room: float) -> bool:
     return math.sqrt(2.0 * size / (FEATURES.looks * room)) > _HIDES_COLUMNS * n_records
 
 
+def hides_center(n_records: int, room: float) -> bool:
+    """Whether the share of the target's mean leaves more doubt about it than looks do, from public numbers."""
+    return _DOUBT * n_records * math.sqrt(TARGET.means * room) < 2.0 * _MEAN_WITHIN
+
+
 def noise_in_counts(n_records: int, size: int, room: float) -> float:
     """Standard deviation of the noise in a count of the first look at so many columns, as a part of the records."""
     if math.isinf(room):
@@ -209,7 +214,7 @@ class _Looks:
     counts, precision
         The mean of all looks around the present center, weighed by the inverse variance of the noise, and its own.
     first, found
-        What the first look showed that showed anything, and what is known by now.
+        What looks around the first center showed, and what is known by now.
     outside
         Which part of the records was seen outside of the bounds.
     """
@@ -245,8 +250,9 @@ class _Looks:
             left -= share
             self._release(pending, share)
             reading = self._read(pending)
-            # What is in doubt by less than another look costs is sure enough.
-            sure = 1.0 - reading.belief <= share
+            # To be off by orders of magnitude costs more than all there is to gain, of which a look takes its share:
+            # doubt is as small as it needs to be where it is far smaller than that.
+            sure = 1.0 - reading.belief <= share**2
             closer = sure & (reading.belief >= _ACCEPT) & (reading.excess > _NARROW) & zoom
             # Looks that come too close to a spike lose records. All that varies was in sight at the first.
             spike = ~reading.complete & (self.around[pending] > 0.0) & math.isfinite(self.room)
@@ -281,8 +287,11 @@ class _Looks:
             deviation = np.hypot(deviation, np.sqrt(noise / n_records) * around)
         # Without noise all is there that seems to be, however odd.
         seen = (reading.belief >= _ACCEPT) | (math.isinf(self.room) & (deviation > 0.0))
-        place = center + reading.mean, deviation, np.maximum(reading.reach - abs(reading.mean), 0.0)
-        for known, new in ((self.first, seen & (self.first.deviation[columns] == 0.0)), (self.found, seen)):
+        place = [center + reading.mean, deviation, np.maximum(reading.reach - abs(reading.mean), 0.0)]
+        place = [np.where(seen, value, 0.0) for value in place]
+        # Looks around the first center add up, and the last of them overrules those before it. Closer ones do not.
+        first = around == 0.0
+        for known, new in ((self.first, first), (self.found, first | seen)):
             known.learn(columns[new], *(value[new] for value in place))
         return reading
 

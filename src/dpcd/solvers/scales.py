@@ -19,6 +19,7 @@ from dpcd.solvers.looks import (
     TARGET,
     TARGET_ALONE,
     Range,
+    hides_center,
     hides_columns,
     locate,
     look_share,
@@ -198,6 +199,14 @@ class Scales:
         return 0.0 if self.target is None else float(self.target.center[0])
 
 
+def only_center(n_records: int, n_features: int, room: float, bounded: bool) -> bool:
+    """Whether a target's center is all that a budget shows, from public numbers.
+
+    It takes all of the budget to find it, or there are neither looks nor bounds that tell anything about columns.
+    """
+    return hides_center(n_records, room) or (not bounded and hides_columns(n_records, n_features, room))
+
+
 def prepare(
     curator: Curator,
     loss: Loss,
@@ -224,12 +233,12 @@ def prepare(
     bounds, target_bounds = declared.feature_bounds or unknown, declared.target_bounds
     bounded = np.isfinite(bounds[0]) & np.isfinite(bounds[1])
     room = curator.gaussian_room
-    hidden = hides_columns(curator.n_records, n_features, room)
-    # Where looks would show little, bounds are all there is to know of columns. Those without leave if there is
-    # something better to learn: a target's center. Where no column is left, that is all there is to learn.
     has_center = looks_at_target and intercept
-    worth_a_look = np.full(n_features, not hidden) | (not has_center) & ~bounded
-    alone = has_center and known is None and hidden and not bounded.any()
+    alone = has_center and known is None and only_center(curator.n_records, n_features, room, bool(bounded.any()))
+    # Where looks would show little, bounds are all there is to know of columns. Those without any leave if there is
+    # something better to learn: a target's center.
+    hidden = hides_columns(curator.n_records, n_features, room)
+    worth_a_look = (not alone) & ~(hidden & (bounded | has_center))
     features = target = None
     if looks_at_target:
         outer = (-math.inf, math.inf) if target_bounds is None else target_bounds

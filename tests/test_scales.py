@@ -181,7 +181,9 @@ class TestBounds:
         assert learnt.features.lower[:11].tolist() == [0.0] * 11
         assert np.all(learnt.smoothness[:11] > 0.0)
         assert learnt.smoothness[11] == 0.0, "half a bound says nothing of a column's size"
-        assert curator.gaussian_room > 0.4 * curator_of(X, y, epsilon=0.3).gaussian_room, "only the target was looked at"
+        assert curator.gaussian_room > 0.4 * curator_of(X, y, epsilon=0.3).gaussian_room, (
+            "only the target was looked at"
+        )
 
     def test_where_a_center_takes_all_columns_have_no_part(self, rng):
         """With bounds or without: what is left would be too little for coefficients, and the center worse."""

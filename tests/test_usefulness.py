@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 import dpcd
-from dpcd import DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge, PrivateSearch, UselessModelWarning
+from dpcd import (
+    DPHuberRegressor,
+    DPLasso,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPRidge,
+    PrivateSearch,
+    UselessModelWarning,
+)
 from dpcd.solvers import Auto
 from dpcd.usefulness import large_delta, no_update, too_many_classes
 
@@ -120,8 +128,36 @@ def test_bounds_that_hardly_any_value_lies_in(epsilon, table):
     assert "correct target_bounds" in told
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        DPHuberRegressor(fit_intercept=False),
+        DPHuberRegressor(smoothness=np.ones(4)),
+        DPRidge(smoothness=np.ones(4)),
+        DPRidge(),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_targets_in_small_units_are_no_constants(model, unit, table, recwarn):
+    """Where nobody looked at the target, nobody knows what little is."""
+    X, y = table
+    model.set_params(epsilon=3.0, random_state=0).fit(X, unit * y)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("seed", [137, 147, 214])
+def test_noise_is_not_taken_for_values_beyond_bounds(seed):
+    """Of so few records all bounds were once said to be wrong in one fit of 170."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 1))
+    with pytest.warns(UselessModelWarning) as caught:
+        DPRidge(epsilon=0.1, target_bounds=(-10, 10), random_state=seed).fit(X, abs(X[:, 0] + rng.normal(size=300)))
+    assert "outside" not in str(caught[0].message)
+
+
 def test_bounds_that_most_values_lie_out_of(rng):
-    """Values in many octaves beyond a bound count together."""
+    """Values in several octaves beyond a bound count together."""
     X = np.exp(1.5 * rng.normal(size=(20_000, 2)))
     (told,) = concerns(DPRidge(epsilon=0.5, feature_bounds=(0.0, 0.2), random_state=0), X, X[:, 0])
     assert told.startswith("most values of 2 features (0, 1) lie outside")
@@ -131,8 +167,12 @@ def test_a_class_of_a_hundred_takes_more_than_one_of_two(rng):
     """There are updates for each, and models that are worse than a constant."""
     centers = rng.normal(size=(30, 8))
     y = rng.integers(30, size=5000)
-    told = concerns(DPLogisticRegression(epsilon=0.3, random_state=0), centers[y] + rng.normal(size=(5000, 8)), y)
+    X = centers[y] + rng.normal(size=(5000, 8))
+    told = concerns(DPLogisticRegression(epsilon=0.3, random_state=0), X, y)
     assert told[-1].startswith("30 classes are too many for the budget")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DPLogisticRegression(epsilon=3.0, random_state=0).fit(X, y)
     lost = [dpcd.plan(5000, 8, 1.0, loss="logistic", n_classes=k).lost for k in (2, 3, 10, 30)]
     assert lost == sorted(lost)
     assert lost[0] < 0.1

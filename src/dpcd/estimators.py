@@ -269,8 +269,10 @@ class _PrivateLinearModel(BaseEstimator):
         if positive_classes == [None]:
             self.target_range_ = scales.target_range
         self.quadratic_ = solutions[0].quadratic if len(solutions) == 1 else None
-        # How far the most important feature moves predictions, in units of the target's spread.
-        self._effect = float(np.max(abs(coefficients) * scales.roots(loss)[:n_features])) / scales.target_scale
+        # How far features move predictions at most, in units of the target's spread, or of log odds.
+        moves = abs(coefficients) @ scales.roots(loss)[:n_features] / scales.target_scale
+        known = scales.located or not numeric
+        self._is_constant = not coefficients.any() or bool(known and np.max(moves) < HARDLY)
         self._solver_notes = solutions[0].notes
         self._target_unseen = scales.target_unseen
         self._found_of_bounds = _found_of_bounds(self, scales)
@@ -295,14 +297,14 @@ class _PrivateLinearModel(BaseEstimator):
             concerns.append(most_stay_out(len(out), self.n_features_in_, plan.remedy, plan.bounds_help, names))
         if not self.n_iter_ and not plan.has_too_many_classes:
             concerns.append(no_update(plan.remedy))
-        if self.n_iter_ and not concerns and self._effect < HARDLY:
+        if self.n_iter_ and not concerns and self._is_constant:
             concerns.append(only_a_constant())
         return (*concerns, *plan.public_concerns)
 
     def _planned(self, n_records: int, n_features: int, parts: _Parts, epsilon: float, delta: float | None) -> Plan:
         """What could be known of the fit beforehand."""
         declared = parts.declared
-        bounded = declared.feature_bounds is not None and np.isfinite(declared.feature_bounds).all()
+        bounded = declared.feature_bounds is not None and np.isfinite(declared.feature_bounds).all(axis=0).any()
         n_classes = max(2, len(self._positive_classes()))
         known = isinstance(declared.smoothness, np.ndarray)
         plan = Plan(

@@ -26,7 +26,7 @@ from dpcd.solvers.auto import Choice, choose
 from dpcd.solvers.block import USED, DPBlockCD, full_steps
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
-from dpcd.solvers.looks import hides_center, noise_in_counts
+from dpcd.solvers.looks import TARGET_ALONE, hides_center, noise_in_counts
 from dpcd.solvers.scales import only_center, usual_shares
 from dpcd.usefulness import MOST, large_delta, most_stay_out, no_update, too_many_classes
 
@@ -37,6 +37,8 @@ RESOLUTION = 0.01
 
 # Below which part lost a fit is called good, usable, or at least better than the model without features.
 _GOOD, _USABLE, _HOPELESS = 0.05, 0.5, 0.9
+# The part of the loss that features explain at most.
+_NEARLY_ALL = 0.95
 # Root of the sum of squares of the parts of a numeric column in each cell of a histogram, and how many deviations of
 # the noise in one look it takes for a column to be seen: columns in doubt are looked at again.
 _HEIGHT, _STANDS_OUT = 0.45, 2.0
@@ -88,8 +90,8 @@ class Calibration(NamedTuple):
         return 1.0 - seen * (1.0 - clipped) / (1.0 + noise)
 
 
-REGRESSION = Calibration(factor=32.0, columns=1.79, records=2.03, long_tails=0.08, unknown_tails=0.025, signal=0.67)
-CLASSIFICATION = Calibration(factor=22.0, columns=1.19, records=1.45, long_tails=0.01, unknown_tails=0.01, signal=0.4)
+REGRESSION = Calibration(factor=32.0, columns=1.79, records=2.03, long_tails=0.14, unknown_tails=0.03, signal=0.67)
+CLASSIFICATION = Calibration(factor=22.0, columns=1.19, records=1.45, long_tails=0.03, unknown_tails=0.012, signal=0.4)
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,10 @@ class Plan:
     def shares(self) -> dict[str, float]:
         """Parts of μ² by what they are spent on, named as in a privacy statement; the last is the solver's."""
         shares = {}
-        if not self.smoothness_declared:
+        if self._only_center:
+            looks = 2.0 * TARGET_ALONE.look
+            shares = {"histograms of values": looks, "means": 1.0 - looks - 1e-9}
+        elif not self.smoothness_declared:
             shares = usual_shares(self.n, self.p, self._looks_at_target, self.fit_intercept, self._room)
         return {**shares, "solver": 1.0 - sum(shares.values())}
 
@@ -316,8 +321,9 @@ class Plan:
 
     @property
     def has_too_many_classes(self) -> bool:
-        """Whether a model of two of them would be better than none, and one of all is not."""
-        return self.n_classes > 2 and self.lost >= _HOPELESS > replace(self, n_classes=2).lost
+        """Whether most of a model is noise even if features explain nearly all, and one of two of them would do."""
+        most = replace(self, signal=max(self.signal, _NEARLY_ALL)).lost
+        return self.n_classes > 2 and most >= _USABLE and replace(self, n_classes=2).lost < _HOPELESS
 
     @property
     def remedy(self) -> str:

@@ -49,7 +49,7 @@ _TEXT = (
     "beforehand, as in OneHotEncoder(categories=...)"
 )
 # What types of columns are called by NumPy, pandas, Polars and Arrow.
-_NUMERIC = re.compile("float|u?int(?!erval)|bool|decimal|double|half")
+_NUMERIC = re.compile("float|u?int(?!erval)|bool|decimal|double|half|sparse")
 _NO_NUMBERS = {"complex": _COMPLEX, **dict.fromkeys(("date", "time", "duration", "period"), _DATES)}
 
 

@@ -274,11 +274,16 @@ def _likely(
     return weights / np.maximum(belief, np.finfo(float).tiny)[:, None, None], belief
 
 
+def _surely(size: int) -> float:
+    """How many deviations of noise none of so many counts exceeds by noise alone."""
+    return math.sqrt(2.0 * math.log(size / _FALSE_ALARMS))
+
+
 def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Floats:
     """Upper end of the highest octave that belongs to a column of this size: all below it do, or it surely does."""
     either = np.maximum(counts[:, BUCKETS + 1 :], counts[:, BUCKETS - 1 :: -1])
     stands_out = either > _STANDS_OUT * noise[:, None]
-    surely = either > math.sqrt(2.0 * math.log(2 * BUCKETS * n_columns / _FALSE_ALARMS)) * noise[:, None]
+    surely = either > _surely(2 * BUCKETS * n_columns) * noise[:, None]
     bulk = np.clip(np.frexp(size)[1] - 1 + LARGEST_EXPONENT, 0, BUCKETS - 1)
     top = np.maximum(bulk, np.where(surely.any(axis=1), BUCKETS - 1 - np.argmax(surely[:, ::-1], axis=1), 0))
     for row in range(len(top)):
@@ -290,15 +295,15 @@ def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Float
 def folded(counts: Floats, noise: Floats, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
     """Histograms of values clipped to bounds on either side of the center, and how many records that moves.
 
-    Of cells beyond a bound those count in which there are records, as far as noise leaves them to be seen.
+    Of cells beyond a bound those count in which there surely are records.
     """
     # The lowest octave holds all that is closer to zero, too.
     ends = np.where(_SCALES[0] < _LOWER_ENDS, _LOWER_ENDS, 0.0)
-    seen = np.where(counts > _STANDS_OUT * noise[:, None], counts, 0.0)
+    sure = np.where(counts > _surely(counts.size) * noise[:, None], counts, 0.0)
     inside, moved = counts.copy(), np.zeros(len(counts))
     for sign, bound in ((1, upper), (-1, -lower)):
         beyond = (sign * _SIGNS > 0.0) & (ends > bound[:, None])
-        records = np.where(beyond, seen, 0.0).sum(axis=1)
+        records = np.where(beyond, sure, 0.0).sum(axis=1)
         octave = np.clip(np.frexp(bound)[1] - 1 + LARGEST_EXPONENT, 0, BUCKETS - 1)
         inside[beyond] = 0.0
         inside[np.arange(len(counts)), BUCKETS + np.where(bound > 0.0, sign * (1 + octave), 0)] += records

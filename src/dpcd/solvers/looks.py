@@ -70,7 +70,7 @@ class Range(NamedTuple):
     spread
         Root mean square distance from the center, as far as it is known; 0 for a column of which nothing can be seen.
     outside
-        Which part of the records was seen outside of the bounds.
+        Which part of the records surely is outside of the bounds.
     """
 
     lower: Floats
@@ -216,7 +216,7 @@ class _Looks:
     first, found
         What looks around the first center showed, and what is known by now.
     outside
-        Which part of the records was seen outside of the bounds.
+        Which part of the records surely is outside of the bounds.
     """
 
     curator: Curator

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,11 +52,11 @@ def _descend(hessian, gradient, weights, penalty, columns, n_penalized, toleranc
             break
 
 
-def half_width(level: float) -> float:
+def half_width(level: Any) -> float:
     """Half the width of a normal interval, in standard deviations."""
-    if not (isinstance(level, (int, float)) and 0.0 < level < 1.0):
+    if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
         raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
-    return float(ndtri(0.5 + 0.5 * level))
+    return float(ndtri(0.5 + 0.5 * float(level)))
 
 
 class Evidence(Protocol):

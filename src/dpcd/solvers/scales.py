@@ -166,6 +166,8 @@ class Scales:
         As in `Problem`.
     features, target
         Ranges; None where the data are left as they are.
+    located
+        Whether somebody looked where the target lies.
     """
 
     smoothness: Floats
@@ -173,6 +175,7 @@ class Scales:
     uncertainty: Floats
     features: Range | None
     target: Range | None
+    located: bool
 
     def roots(self, loss: Loss) -> Floats:
         """Root mean square of each column, the intercept included, and 1 for those that stay out."""
@@ -181,7 +184,7 @@ class Scales:
     @property
     def target_unseen(self) -> bool:
         """Whether somebody looked at the target and saw nothing."""
-        return self.target is not None and not len(self.target.seen)
+        return self.located and self.target is not None and not len(self.target.seen)
 
     @property
     def target_scale(self) -> float:
@@ -269,7 +272,7 @@ def prepare(
     )
     if nothing:
         smoothness = np.zeros_like(smoothness)
-    return Scales(smoothness, slope, uncertainty, features, target)
+    return Scales(smoothness, slope, uncertainty, features, target, looks_at_target)
 
 
 def _smoothness(curator: Curator, loss: Loss, how: Smoothness | None, features: Range) -> tuple[Floats, Floats]:
@@ -286,7 +289,7 @@ def _smoothness(curator: Curator, loss: Loss, how: Smoothness | None, features: 
 
 
 def usual_shares(n_records: int, n_features: int, with_target: bool, centered: bool, room: float) -> dict[str, float]:
-    """Parts of μ² that `prepare` is likely to take, named as in a privacy statement, from public numbers."""
+    """Parts of μ² that `prepare` is likely to take where columns have a part, named as in a privacy statement."""
     hidden = with_target and centered and hides_columns(n_records, n_features, room)
     # With centers, once more around them.
     features = 0.0 if hidden else look_share(n_records, n_features, room) * (1 + centered)

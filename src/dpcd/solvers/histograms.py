@@ -47,7 +47,7 @@ _ONE_SIZE = 4.0
 _STANDS_OUT = 4.0
 # Expected number of columns whose reach is noise: the price of one is a useless model.
 _FALSE_ALARMS = 1e-5
-_COLUMNS_AT_A_TIME = 64
+_COLUMNS_AT_A_TIME = 8
 
 
 class Shapes(NamedTuple):

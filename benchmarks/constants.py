@@ -9,7 +9,6 @@ records. Runs are the same ones for all values, so that a constant that changes 
 
 import argparse
 import importlib
-import os
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
@@ -31,12 +30,13 @@ _LARGE = 6_000
 
 
 def multiplied(constant, factor):
-    """Multiply a constant of the library, in this process; parts of a budget and probabilities stay below 1."""
+    """Multiply a constant of the library, in this process; probabilities stay below 1, and so do all parts together."""
     module, name, *field = constant.split(".")
     holder = importlib.import_module(f"dpcd.solvers.{module}")
     old = getattr(holder, name)
     value = getattr(old, field[0]) if field else old
-    new = type(value)(value * factor) if value >= 1 else min(value * factor, 0.95)
+    most = max(value, 0.45 if field == ["looks"] else 0.95)
+    new = type(value)(value * factor) if value >= 1 else min(value * factor, most)
     setattr(holder, name, old._replace(**{field[0]: new}) if field else new)
     if module == "looks" and name in ("FEATURES", "TARGET", "TARGET_ALONE"):
         # They are handed over by the module that asks for ranges.
@@ -73,7 +73,6 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     tables = [table for table in SEEN if "/" in table.source and len(load(table)[0]) <= _LARGE]
     plain = means(tables, options)
     head = [f"{'AUC' if labels else 'R²'}, ε = {epsilon:g}" for labels, epsilon in plain]

@@ -11,7 +11,6 @@ likelihood's. Columns of tables that can be computed from others are left out, f
 import argparse
 import csv
 import math
-import os
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
@@ -116,8 +115,11 @@ def minimum(model, X, y, labels):
 
 def measured(problem):
     """For each run and coefficient: whether it is covered, and two widths; None where intervals were refused."""
+    from threadpoolctl import threadpool_limits
+
     from dpcd import DPLogisticRegression, DPRidge
 
+    threadpool_limits(1)
     warnings.simplefilter("ignore")
     rows = []
     X, y = data(problem, 0)
@@ -193,7 +195,6 @@ def main():
         "| problem | ε | refused | least covered coefficient | all | width |" + (" against before |" if before else "")
     )
     print("|---|---|---|---|---|---|" + ("---|" if before else ""))
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     found = {}
     with ProcessPoolExecutor(options.workers) as pool:
         for problem, rows in zip(problems, pool.map(measured, problems), strict=True):

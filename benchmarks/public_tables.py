@@ -184,9 +184,11 @@ def scores(cell):
     from sklearn.model_selection import train_test_split
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
+    from threadpoolctl import threadpool_limits
 
     from dpcd import DPLogisticRegression, DPRidge
 
+    threadpool_limits(1)
     warnings.simplefilter("ignore")
     X, y = load(cell.table)
     labels = cell.table.labels is not None
@@ -220,7 +222,6 @@ def _declared(cell, X, y, labels):
 
 def measured(cells, workers):
     """Scores of all runs of all cells."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     with ProcessPoolExecutor(workers) as pool:
         return dict(zip(cells, pool.map(scores, cells), strict=True))
 

@@ -146,8 +146,11 @@ def digested(value, into):
         into.update(f"{type(value).__name__}{len(value)}".encode())
         for entry in value:
             digested(entry, into)
-    else:
+    elif value is None or isinstance(value, (bool, int, float, str)):
         into.update(repr(value).encode())
+    else:
+        # Functions, and objects that hold no more than what was digested before.
+        into.update(type(value).__name__.encode())
     return into
 
 

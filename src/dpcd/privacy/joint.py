@@ -290,12 +290,12 @@ class MomentMatrix(_Joint):
         squared = lattice(data.n_records, relative / math.sqrt(2.0), 2.0 * relative).bound
         encoder = Lattice(min(2.0 ** (math.frexp(squared)[1] // 2 - 1), _LARGEST_ROW))
         _check_fine(encoder, self.size)
-        scale = relative * (encoder.bound + math.sqrt(self.size)) ** 2
-        if 0.0 < scale / math.sqrt(2.0) < SMALLEST_SCALE:
+        scale = self.noise_multiplier * (math.sqrt(2.0) * (encoder.bound + math.sqrt(self.size)) ** 2)
+        if 0.0 < scale * math.sqrt(0.5) < SMALLEST_SCALE:
             raise ValueError(f"no integer lattice fits {data.n_records} records with noise {self.noise_multiplier:g}")
         above = np.triu_indices(self.size, 1)
         draws = np.zeros((self.size, self.size), dtype=np.int64)
-        draws[above] = noise.gaussian(scale / math.sqrt(2.0), len(above[0]))
+        draws[above] = noise.gaussian(scale * math.sqrt(0.5), len(above[0]))
         draws += draws.T
         np.fill_diagonal(draws, noise.gaussian(scale, self.size))
         bound_rows = compiled(kernels.bound_rows, Lattice)

@@ -325,7 +325,9 @@ class DualSteps(_OnBatches):
         kernel = compiled(kernels.dual_descent, type(self.loss), Lattice)
         secret = noise.generator()
         width = rows.shape[1]
-        scale *= encoder.bound + math.sqrt(width)
+        scale = self.noise_multiplier * (
+            self.sampling.sensitivity * math.sqrt(2.0) * (encoder.bound + math.sqrt(width))
+        )
         dual: NDArray[np.int64] = np.zeros((n_records, len(clips)), dtype=np.int64)
         drift: NDArray[np.int64] = np.zeros(n_records, dtype=np.int64)
         total: NDArray[np.int64] = np.zeros((width, len(clips)), dtype=np.int64)

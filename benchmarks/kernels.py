@@ -23,7 +23,7 @@ from dpcd import DPGeneralizedLinearModel
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import L1
 from dpcd.privacy import Columns, SeededNoise
-from dpcd.privacy.mechanisms import CoordinateUpdates
+from dpcd.privacy.coordinates import CoordinateUpdates
 from dpcd.solvers import DPCD
 
 N_RECORDS, N_FEATURES, N_PASSES, ALPHA, CLIP = 45_312, 8, 50, 0.01, 3.0

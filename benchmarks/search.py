@@ -35,7 +35,7 @@ from dpcd.losses import Logistic, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2
 from dpcd.privacy import PrivacyBudget, PrivacyCost
-from dpcd.privacy.candidates import NumberOfRuns, gaussian_budget
+from dpcd.privacy.search import NumberOfRuns, gaussian_budget
 from dpcd.solvers import DPCD
 
 SOLVERS = [DPCD(n_passes=n, step_size=step) for n, step in itertools.product([5, 15, 40, 100], [0.3, 1.0])]

@@ -7,26 +7,15 @@ then put each question to both data sets without noise, and see that the inputs 
 """
 
 import dataclasses
-import math
 
 import numpy as np
 
-from dpcd.audit import NoNoise, single_updates
-from dpcd.compilation import compiled
-from dpcd.privacy import Curator, PrivacyCost, SeededNoise, kernels, perturbation
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
-from dpcd.privacy.levels import DerivativeSizes
-from dpcd.privacy.mechanisms import (
-    ClippedMeans,
-    CoordinateUpdates,
-    DyadicCounts,
-    LaplaceSecondMoments,
-    SecondMoments,
-    lattice,
-)
-from dpcd.privacy.perturbation import MinimumOfNoisyObjective, NoisyMinimum
-from dpcd.privacy.selection import SteepestVertex, TopCoordinates
-from dpcd.privacy.stochastic import DualSteps, GradientSteps, VarianceReducedSteps
+from attack import apart
+from dpcd.audit import NoNoise
+from dpcd.privacy import Curator, PrivacyCost, SeededNoise
+from dpcd.privacy.rivals import minima
+from dpcd.privacy.rivals.batches import DualSteps, VarianceReducedSteps
+from dpcd.privacy.rivals.minima import MinimumOfNoisyObjective, NoisyMinimum
 
 
 class KeepingNoise:
@@ -100,90 +89,32 @@ def _same(a, b):
     return a == b
 
 
-def questions(mechanism, answer):
-    """Split a mechanism into its single releases, as mechanisms of one release each."""
-    if isinstance(mechanism, CoordinateUpdates):
-        yield from single_updates(mechanism, answer[1])
-    elif isinstance(mechanism, GradientSteps):
-        for start in [mechanism.start, *answer[:-1]]:
-            yield dataclasses.replace(mechanism, count=1, every=1, start=np.array(start))
-    elif isinstance(mechanism, VarianceReducedSteps):
+def single_releases(mechanism, answer):
+    """Mechanisms of one release each that a mechanism is made of, given what it answered."""
+    if isinstance(mechanism, VarianceReducedSteps):
         # The answer is an average; what a step asks is asked at any point, so take a few of all sizes.
         for size in (1e-9, 1e-3, 1.0, 1e6):
             start = mechanism.snapshot + size * np.random.default_rng(8).normal(size=len(mechanism.snapshot))
             yield dataclasses.replace(mechanism, count=1, start=start)
+    elif hasattr(mechanism, "steps_of"):
+        yield from (step for step, _ in mechanism.steps_of(answer))
     else:
         yield mechanism
 
 
-def noiseless(question, columns):
-    """What a release is made of before the noise, in lattice units, and the scale of its noise."""
-    noise = NoNoise()
-    with np.errstate(all="ignore"):
-        answer = question.run(columns, noise)
-    n = columns.n_records
-    if isinstance(question, CoordinateUpdates):
-        return np.asarray(answer[0], dtype=float), noise.scales[0]
-    if isinstance(question, (SecondMoments, ClippedMeans)):
-        scale = question.noise_multiplier * question._reach * math.sqrt(question.size)
-        return answer * n * lattice(n, scale, scale).bound, noise.scales[0]
-    if isinstance(question, LaplaceSecondMoments):
-        return answer * n * lattice(n, 0.0, 64.0 * question.noise_multipliers[0]).bound, noise.scales[0]
-    if isinstance(question, DyadicCounts):
-        return answer.ravel() * lattice(n, question.noise_level, question.noise_level).bound, noise.scales[0]
-    if isinstance(question, GradientSteps):
-        scale = question.noise_multiplier * question.sampling.sensitivity
-        unit = lattice(n, scale, scale).bound * question.sampling.mean_size / (question.clip * question.step)
-        return (question.start - answer[0]) * unit, noise.scales[0]
-    if isinstance(question, DerivativeSizes):
-        scale = math.sqrt(2.0) * question.noise_multiplier
-        return np.diff(answer, append=0.0) * n * lattice(n, scale, scale).bound, noise.scales[0]
-    if isinstance(question, JointGradient):
-        scale = 2.0 * question.noise_multiplier
-        return answer * (lattice(n, scale, 2.0 * scale).bound * n / question.clip), noise.scales[0]
-    if isinstance(question, MomentMatrix):
-        # Off the diagonal noise is smaller by √2, and entries count twice: stretch them to the diagonal's noise.
-        off_diagonal, diagonal = noise.scales
-        bound = math.sqrt(diagonal / (math.sqrt(2.0) * question.noise_multiplier)) - math.sqrt(question.size)
-        unit = n * (bound / question.radius) ** 2
-        above = answer[np.triu_indices(question.size, 1)] * (diagonal / off_diagonal)
-        return np.append(np.diag(answer), above) * unit, diagonal
-    if isinstance(question, GradientSizes):
-        return answer * lattice(n, question.noise_level, question.noise_level).bound, noise.scales[0]
-    if isinstance(question, VarianceReducedSteps):
-        scale = question.noise_multiplier * question.sampling.sensitivity
-        reach = math.sqrt(np.sum(question.smoothness * (question.start - question.snapshot) ** 2))
-        clip = min(question.growth * reach, 2.0 * question.clip)
-        unit = lattice(n, scale, scale).bound * question.sampling.mean_size / (clip * question.step)
-        return (question.start - answer) * unit, noise.scales[0]
-    if isinstance(question, NoisyMinimum):
-        unit = perturbation._unit(question.noise_multiplier * question.sensitivity)
-        return answer * question.scales / unit, noise.scales[0]
-    raise NotImplementedError(type(question).__name__)
-
-
 def dual_steps_apart(mechanism, columns, neighbour, n_lots=6):
     """For lots from a state that a noisy run reaches: how far the increments of (α, v) differ, over what is allowed."""
-    n = columns.n_records
+    n, width = columns.n_records, mechanism.width
+    units, clips = mechanism.lattice(n), np.array([mechanism.clip])
+    sensitivity = mechanism.sensitivity(units.bound)
+    tables = [mechanism.data(data) for data in (columns, neighbour)]
+    state = mechanism.zeros(n, 1)
     noise = SeededNoise(np.random.default_rng(4))
-    scale = mechanism.noise_multiplier * mechanism.sampling.sensitivity * math.sqrt(2.0)
-    encoder = lattice(max(n, mechanism.count), scale, scale * math.sqrt(mechanism.count))
-    width = mechanism.n_columns
-    kernel = compiled(kernels.dual_descent, type(mechanism.loss), kernels.Lattice)
-    strength = mechanism.penalty_strength / mechanism.largest_norm**2 * n
-    tables = []
-    for data in (columns, neighbour):
-        rows, norms = data.bounded_rows(mechanism.largest_norm)
-        target = data.signed_target(mechanism.positive_class)
-        tables.append((rows / mechanism.largest_norm, norms / mechanism.largest_norm, target))
-    state = [np.zeros(shape, dtype=np.int64) for shape in ((n, 1), n, (width, 1))]
-    allowed = 2.0 * math.sqrt(2.0) * (encoder.bound + math.sqrt(width))
 
-    def after(table, members, starts, draws):
-        moved = [part.copy() for part in state]
-        lot = members, starts, mechanism.sampling.mean_size, strength, np.array([mechanism.clip])
+    def after(table, lot, draws):
+        moved = tuple(part.copy() for part in state)
         with np.errstate(all="ignore"):
-            kernel(*table, mechanism.loss, encoder, *lot, draws[:, :n], draws[:, n:], *moved)
+            mechanism.descend(table, units, lot, clips, draws, moved)
         return moved
 
     silent = np.zeros((1, n + width), dtype=np.int64)
@@ -191,31 +122,12 @@ def dual_steps_apart(mechanism, columns, neighbour, n_lots=6):
         members, starts = mechanism.sampling.draw(n, 1, np.random.default_rng(len(tables)))
         # Record 7 is the one that differs: put it into every lot.
         members[0] = 7 if 7 not in members else members[0]
-        ours, theirs = (after(table, members, starts, silent) for table in tables)
+        lot = members, starts
+        ours, theirs = (after(table, lot, silent) for table in tables)
         difference = [(a - b).ravel().astype(float) for a, b in zip(ours, theirs, strict=True)]
-        yield float(np.linalg.norm(np.concatenate(difference))) / allowed
-        draws = noise.gaussian(scale * (encoder.bound + math.sqrt(width)), n + width).reshape(1, -1)
-        state = after(tables[0], members, starts, draws)
-
-
-class _Scores(NoNoise):
-    """Remembers the scores of choices too."""
-
-    def top(self, scores, scale, k):
-        self.scores = scores
-        return super().top(scores, scale, k)
-
-
-def choice_apart(mechanism, columns, neighbour):
-    """How far scores move against each other between neighbours, over what makes the choices' bounded range."""
-    asked = [_Scores(), _Scores()]
-    for noise, data in zip(asked, (columns, neighbour), strict=True):
-        with np.errstate(all="ignore"):
-            mechanism.run(data, noise)
-    ours, theirs = asked
-    assert ours.scales == theirs.scales, "the scale of the noise depends on the data"
-    moved = [int(a) - int(b) for a, b in zip(ours.scores, theirs.scores, strict=True)]
-    return (max(moved) - min(moved)) / (mechanism.loss_range * ours.scales[0])
+        yield float(np.linalg.norm(np.concatenate(difference))) / sensitivity
+        draws = noise.gaussian(mechanism.noise_multiplier * sensitivity, n + width).reshape(1, -1)
+        state = after(tables[0], lot, draws)
 
 
 def minima_apart(mechanism, columns, neighbour):
@@ -225,52 +137,36 @@ def minima_apart(mechanism, columns, neighbour):
             exact = size * np.random.default_rng(6).normal(size=len(mechanism.active))
             tilts, points = [], []
             for data in (columns, neighbour):
-                problem = perturbation._Minimization(mechanism, data, np.zeros(len(exact)))
+                problem = minima._Minimization(mechanism, data, np.zeros(len(exact)))
                 slopes, _ = problem._slopes(problem._rows @ exact)
                 tilts.append(-problem._gradient(exact, slopes))
-                tilted = perturbation._Minimization(mechanism, data, tilts[-1])
+                tilted = minima._Minimization(mechanism, data, tilts[-1])
                 points.append(tilted.certified(mechanism.tolerance(mechanism.largest_tilt)))
             yield float(np.linalg.norm(tilts[0] - tilts[1])) / (mechanism.tilt / mechanism.noise_multiplier)
             yield float(np.linalg.norm(points[0] - points[1])) / (2.0 * mechanism.distance)
 
 
+def releases_apart(mechanism, answer, columns, neighbour):
+    """How far the input of each release moves between neighbours, over what its noise is made for."""
+    if isinstance(mechanism, DualSteps):
+        yield from dual_steps_apart(mechanism, columns, neighbour)
+    elif isinstance(mechanism, MinimumOfNoisyObjective):
+        yield from minima_apart(mechanism, columns, neighbour)
+    elif isinstance(mechanism, NoisyMinimum):
+        points = [mechanism.run(data, NoNoise()) * mechanism.scales for data in (columns, neighbour)]
+        yield float(np.linalg.norm(points[0] - points[1])) / mechanism.sensitivity
+    else:
+        for single in single_releases(mechanism, answer):
+            yield apart(single, columns, neighbour)
+
+
 def check_sensitivity(tape, columns, neighbour):
-    """Each input moves by at most noise scale / noise multiplier between neighbours; returns how close it came."""
+    """Each input moves by at most its sensitivity between neighbours; returns how close it came."""
     closest = 0.0
     for mechanism, answer in tape:
-        if isinstance(mechanism, DualSteps):
-            for moved in dual_steps_apart(mechanism, columns, neighbour):
-                assert moved <= 1.0, f"DualSteps moved by {moved:.3f} of its sensitivity"
-                closest = max(closest, moved)
-            continue
-        if isinstance(mechanism, MinimumOfNoisyObjective):
-            for moved in minima_apart(mechanism, columns, neighbour):
-                assert moved <= 1.0, f"MinimumOfNoisyObjective moved by {moved:.3f} of its sensitivity"
-                closest = max(closest, moved)
-            continue
-        if isinstance(mechanism, (SteepestVertex, TopCoordinates)):
-            moved = choice_apart(mechanism, columns, neighbour)
+        for moved in releases_apart(mechanism, answer, columns, neighbour):
             assert moved <= 1.0 + 1e-12, f"{type(mechanism).__name__} moved by {moved:.3f} of its sensitivity"
             closest = max(closest, moved)
-            continue
-        multipliers = mechanism.noise_multipliers
-        for question in questions(mechanism, answer):
-            (ours, scale), (theirs, same_scale) = noiseless(question, columns), noiseless(question, neighbour)
-            assert scale == same_scale, "the scale of the noise depends on the data"
-            allowed = scale / question.noise_multipliers[0]
-            order = 1 if isinstance(question, LaplaceSecondMoments) else 2
-            if order == 1:
-                # p coordinates of sensitivity B each, at ε/p each.
-                moved = np.max(np.abs(ours - theirs))
-            else:
-                moved = np.linalg.norm(ours - theirs)
-            # Steps and minima are read back from weights, in floating point.
-            slack = 1e-6 if isinstance(question, (GradientSteps, VarianceReducedSteps, NoisyMinimum)) else 1e-12
-            assert moved <= allowed * (1 + slack), (
-                f"{type(question).__name__} moved by {moved / allowed:.3f} of its sensitivity"
-            )
-            closest = max(closest, moved / allowed)
-        assert multipliers[0] <= multipliers[1]
     return closest
 
 

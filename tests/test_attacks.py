@@ -11,7 +11,8 @@ from dpcd import DPLogisticRegression, DPRidge, UselessModelWarning, audit
 from dpcd.losses import Squared
 from dpcd.penalties import Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SecureNoise
-from dpcd.privacy.mechanisms import CoordinateUpdates, SecondMoments
+from dpcd.privacy.columns import SecondMoments
+from dpcd.privacy.coordinates import CoordinateUpdates
 from dpcd.solvers import DPCD
 
 

@@ -4,14 +4,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from test_mechanisms import updates
 
 from dpcd import DPRidge, audit
 from dpcd.losses import Huber, Logistic
 from dpcd.penalties import L1
 from dpcd.privacy import Columns, Curator, SecureNoise, SeededNoise
-from dpcd.privacy.mechanisms import CoordinateUpdates, lattice
+from dpcd.privacy.coordinates import CoordinateUpdates
+from dpcd.privacy.lattice import lattice
 from dpcd.solvers import DPCD, DPSCD, DPSGD
-from test_mechanisms import updates
 
 RUNS = {"n_trials": 1500, "method": "gaussian"}
 

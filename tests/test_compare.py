@@ -222,7 +222,7 @@ def test_every_method_gives_settings_or_does_not_apply(monkeypatch):
 
 def test_batches_get_the_tightest_noise():
     from dpcd.privacy import PrivacyBudget
-    from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
+    from dpcd.privacy.rivals.sampling import FixedSize, planned_order, sampled_noise_multiplier
 
     n, size, count, epsilon, delta = 10_000, 100, 500, 0.5, 1e-8
     ours = methods._numerical_multiplier(size / n, count, epsilon, delta)

@@ -10,7 +10,7 @@ from dpcd.losses import Logistic, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2, Box, ElasticNet, WeightedL1, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
-from dpcd.privacy.selection import TopCoordinates
+from dpcd.privacy.choices import TopCoordinates
 from dpcd.solvers import DPCD, DPGCD, DPSCD, DPSGD, DPFrankWolfe, Problem, Screened
 from problems import name
 from replay import RecordingCurator

@@ -209,7 +209,8 @@ import numpy as np
 from dpcd.losses import Logistic, Squared
 from dpcd.penalties import ElasticNet
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
-from dpcd.privacy.mechanisms import CoordinateUpdates, DyadicCounts, SecondMoments
+from dpcd.privacy.columns import DyadicCounts, SecondMoments
+from dpcd.privacy.coordinates import CoordinateUpdates
 rng = np.random.default_rng(5)
 X = rng.normal(size=(60, 3))
 X[0] = [1e308, 5e-324, -1e308]

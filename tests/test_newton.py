@@ -12,7 +12,7 @@ from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
 from dpcd.nonprivate import newton_optimum, objective, optimum
 from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
+from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.moments import Moments

@@ -187,7 +187,7 @@ class TestPrivacy:
         def crash(*_):
             raise RuntimeError("the machine stops while it reads")
 
-        monkeypatch.setattr("dpcd.privacy.mechanisms.DyadicCounts.run", crash)
+        monkeypatch.setattr("dpcd.privacy.columns.DyadicCounts.run", crash)
         with pytest.raises(RuntimeError, match="while it reads"):
             clone(scaler).fit(X)
         assert ledger.standing("patients").spent.mu_squared > spent.mu_squared

@@ -8,7 +8,7 @@ import pytest
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
+from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers import (
     DPCD,
     DPGCD,
@@ -267,8 +267,8 @@ class TestTheHarnessCatches:
         mechanism, answer = recorder.tape[-1]
 
         class Halved(type(mechanism)):
-            def _draw(self, noise, sensitivity):
-                return super()._draw(noise, sensitivity / 4.0)
+            def sensitivity(self, bound):
+                return super().sensitivity(bound) / 4.0
 
         fields = {name: getattr(mechanism, name) for name in mechanism.__dataclass_fields__}
         with pytest.raises(AssertionError, match="of its sensitivity"):

@@ -15,7 +15,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
 from dpcd.privacy import PrivacyBudget, PrivacyCost
-from dpcd.privacy.sampling import (
+from dpcd.privacy.rivals.sampling import (
     FixedSize,
     Poisson,
     fixed_size_gaussian_curve,

@@ -12,7 +12,7 @@ from dpcd import DPLinearSVC, DPLogisticRegression, DPRidge
 from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
 from dpcd.nonprivate import newton_optimum, objective
 from dpcd.penalties import L1, L2
-from dpcd.privacy.joint import JointGradient
+from dpcd.privacy.records import JointGradient
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Screened
 from dpcd.solvers.clips import _reach
 from dpcd.solvers.start import Start, _flatness, best_constant

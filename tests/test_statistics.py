@@ -10,7 +10,7 @@ from dpcd.losses import Huber, Logistic, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
+from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers import AdaSSP, BoostedAdaSSP, DPNewton, Problem
 from problems import PENALTIES, name
 from replay import RecordingCurator

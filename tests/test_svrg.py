@@ -14,16 +14,16 @@ from dpcd.losses import Logistic, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, PrivacyCost, SeededNoise
-from dpcd.privacy.joint import JointGradient
-from dpcd.privacy.mechanisms import lattice
-from dpcd.privacy.sampling import FixedSize, Poisson
-from dpcd.privacy.stochastic import VarianceReducedSteps
+from dpcd.privacy.lattice import lattice
+from dpcd.privacy.records import JointGradient
+from dpcd.privacy.rivals.batches import VarianceReducedSteps
+from dpcd.privacy.rivals.sampling import FixedSize, Poisson
 from dpcd.solvers import DPSVRG, Problem
 from dpcd.verify import verify
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
+from test_batches import Everyone, Noiseless, clipped
 from test_kernels import wild_floats
-from test_stochastic import Everyone, Noiseless, clipped
 
 COLUMNS = np.array([0, 1, 2])
 

@@ -12,7 +12,7 @@ from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, Box
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise, noise_multiplier
-from dpcd.privacy.mechanisms import CoordinateUpdates
+from dpcd.privacy.coordinates import CoordinateUpdates
 
 LOSSES = [Logistic(), Huber(0.7), SmoothedHinge(0.5), Squared()]
 

@@ -21,18 +21,19 @@ import dpcd
 from dpcd import BudgetExceeded, DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge, Ledger, LedgerError, PrivateSearch
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyCost, SecureNoise, SeededNoise
 from dpcd.privacy.accounting import ORDERS, SMALLEST_SCALE, gaussian_mu
-from dpcd.privacy.candidates import (
+from dpcd.privacy.columns import SecondMoments
+from dpcd.privacy.lattice import lattice
+from dpcd.privacy.search import (
     BestCandidate,
     MeanLoss,
     NumberOfRuns,
     gaussian_budget,
     gaussian_limit,
 )
-from dpcd.privacy.mechanisms import SecondMoments, lattice
 from dpcd.solvers import DPCD, DPSGD
 from dpcd.verify import StatementError, verify
+from test_columns import Recorder
 from test_kernels import wild_floats
-from test_mechanisms import Recorder
 
 LAWS = ["logarithmic", "geometric", "poisson"]
 DELTA = 1 / 45312**2

@@ -12,7 +12,7 @@ from dpcd.experiments.families import Sample, family
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.penalties import L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
-from dpcd.privacy.joint import GradientSizes
+from dpcd.privacy.records import GradientSizes
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem
 from dpcd.solvers.clips import Clips, Look
 from dpcd.solvers.joint import Clip, Scaled

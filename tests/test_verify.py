@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dpcd import DPLogisticRegression, DPRidge, cli
 from dpcd.privacy import PrivacyBudget
-from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
+from dpcd.privacy.rivals.sampling import FixedSize, planned_order, sampled_noise_multiplier
 from dpcd.solvers import DPCD, DPGCD, DPSGD, DPSVRG, LaplaceSmoothness, Screened
 from dpcd.verify import StatementError, verify
 

@@ -13,8 +13,8 @@ alone, of any scikit-learn style estimator, from this library or another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SecureNoise
 from dpcd.privacy.accounting import gaussian_epsilon, gaussian_mu
-from dpcd.privacy.mechanisms import CoordinateUpdates
+from dpcd.privacy.coordinates import CoordinateUpdates
 from dpcd.privacy.noise import NoiseSource
 from dpcd.solvers import DPCD, Problem, Solver
 
@@ -220,14 +220,6 @@ class NoNoise:
         return np.random.default_rng(0)
 
 
-def single_updates(mechanism: CoordinateUpdates, values: Floats) -> Iterator[CoordinateUpdates]:
-    """The updates of a run one by one, each from the point that the released values before it led to."""
-    weights = np.array(mechanism.start)
-    for j, value in zip(mechanism.coordinates, values, strict=True):
-        yield replace(mechanism, coordinates=np.array([j]), start=weights.copy())
-        weights[j] = value
-
-
 class _Adversary(Curator):
     """A curator that releases, and reads what it releases as somebody who knows both data sets would.
 
@@ -252,7 +244,7 @@ class _Adversary(Curator):
     def _log_likelihood_ratio(self, mechanism: CoordinateUpdates, released: Floats, values: Floats) -> float:
         silence = NoNoise()
         sums = np.empty((2, mechanism.count))
-        for k, update in enumerate(single_updates(mechanism, values)):
+        for k, (update, _) in enumerate(mechanism.steps_of((released, values))):
             for which in (0, 1):
                 with np.errstate(all="ignore"):
                     sums[which, k] = update.run(self._pair[which], silence)[0][0]

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from dpcd.compilation import compiled, derivative, penalty_value, value
 from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
-from dpcd.privacy.kernels import Unclipped, descend
+from dpcd.privacy.kernels import descend
+from dpcd.privacy.lattice import Unclipped
 
 
 def _total_loss(loss, target, predictor):

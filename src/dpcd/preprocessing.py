@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
-from dpcd.privacy.mechanisms import ClippedMeans, SecondMoments
+from dpcd.privacy.columns import ClippedMeans, SecondMoments
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.looks import Limits, Range, locate
 from dpcd.solvers.problem import Floats

@@ -2,7 +2,7 @@
 
 Trying settings on the same records and keeping what did best reveals something about the records, however private each
 fit is. `PrivateSearch` tries a random number of candidates that nobody learns, shows the best one and nothing of the
-others, and states one total (epsilon, delta) for everything it did; `dpcd.privacy.candidates` has the theorem.
+others, and states one total (epsilon, delta) for everything it did; `dpcd.privacy.search` has the theorem.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpcd.estimators import _Parts, _PrivateLinearModel, opened_account
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
-from dpcd.privacy.candidates import BestCandidate, Law, Measure, NumberOfRuns, gaussian_budget
+from dpcd.privacy.search import BestCandidate, Law, Measure, NumberOfRuns, gaussian_budget
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.looks import target_rms
 from dpcd.usefulness import warn_of

@@ -35,14 +35,14 @@ from dpcd.experiments.settings import (
     instance,
 )
 from dpcd.privacy import Curator, PrivacyBudget, SeededNoise, noise_multiplier
-from dpcd.privacy.sampling import (
+from dpcd.privacy.rivals.batches import DualSteps, GradientSteps
+from dpcd.privacy.rivals.sampling import (
     FixedSize,
     Poisson,
     paper_noise_multiplier,
     planned_order,
     sampled_noise_multiplier,
 )
-from dpcd.privacy.stochastic import DualSteps, GradientSteps
 from dpcd.solvers import DPCD, LaplaceSmoothness, Problem, Solution
 
 # Part of ε that DP-CD-P spends on smoothness constants.

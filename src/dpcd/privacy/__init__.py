@@ -33,9 +33,9 @@ sensitivity rests on the loss being convex: no clamp enforces that, so it takes 
 from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost, noise_multiplier
 from dpcd.privacy.curator import Curator
 from dpcd.privacy.ledger import Account, Charge, Ledger, LedgerError, Standing
-from dpcd.privacy.mechanisms import Columns
 from dpcd.privacy.noise import SecureNoise, SeededNoise, randomness
 from dpcd.privacy.statement import PrivacyStatement, Release
+from dpcd.tables import Columns
 
 __all__ = [
     "Account",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from dataclasses import asdict
 from typing import Any, NoReturn
@@ -10,10 +9,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost
+from dpcd.privacy.lattice import Floats
 from dpcd.privacy.ledger import Account
-from dpcd.privacy.mechanisms import Columns, Floats, Mechanism
+from dpcd.privacy.mechanism import Mechanism
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.statement import Release
+from dpcd.tables import Columns
 
 
 class Curator:
@@ -62,7 +63,7 @@ class Curator:
     @property
     def n_columns(self) -> int:
         """Number of columns, the intercept's included, which is public."""
-        return int(self._columns.features.shape[1])
+        return self._columns.n_columns
 
     @property
     def spent(self) -> PrivacyCost:
@@ -143,15 +144,8 @@ class Curator:
 
         Each record is changed by public or released numbers only, so nothing is released and nothing is charged.
         """
-        for j in range(len(lower)):
-            column = self._columns.features[:, j]
-            np.clip(column, lower[j], upper[j], out=column)
-            if center[j] != 0.0:
-                column -= center[j]
+        self._columns.clip_features(lower, upper, center)
 
     def clip_target(self, lower: float, upper: float, center: float) -> None:
         """Replace y by clip(y, lower, upper) − center, as `clip_features` does."""
-        target = self._columns.target
-        np.clip(target, lower, upper, out=target)
-        if center != 0.0 and math.isfinite(center):
-            target -= center
+        self._columns.clip_target(lower, upper, center)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpcd.losses import Squared
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix
+from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.problem import Floats

@@ -84,7 +84,7 @@ class DPBlockCD(WholeRecordSolver):
 
     Notes
     -----
-    Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian.
+    Privacy. Everything goes through the mechanisms of `dpcd.privacy.records`, all Gaussian.
     """
 
     n_steps: int | None = None

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
-from dpcd.privacy.levels import DerivativeSizes
-from dpcd.privacy.mechanisms import CoordinateUpdates
+from dpcd.privacy.coordinates import CoordinateUpdates, DerivativeSizes
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
 # Clip, in units of (typical slope)·(column's root mean square), when the user declares none: few records are cut, and
@@ -78,8 +77,8 @@ class DPCD(ChargedAsGaussian):
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.mechanisms.CoordinateUpdates` and, for adaptive clipping,
-    `dpcd.privacy.levels.DerivativeSizes`. Which coordinates are active is decided by released weights.
+    Privacy. Everything goes through `dpcd.privacy.coordinates.CoordinateUpdates` and, for adaptive clipping,
+    `dpcd.privacy.coordinates.DerivativeSizes`. Which coordinates are active is decided by released weights.
     """
 
     n_passes: int | None = None

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from dpcd.losses import Huber, Squared
-from dpcd.privacy.joint import GradientSizes
+from dpcd.privacy.records import GradientSizes
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.sizes import Sizes
 

@@ -11,7 +11,7 @@ from dpcd.losses import Loss
 from dpcd.penalties import L1, Penalty, Zero, bare, strengths
 from dpcd.privacy import Curator
 from dpcd.privacy.accounting import largest_range
-from dpcd.privacy.selection import SteepestVertex
+from dpcd.privacy.choices import SteepestVertex
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
 # In units of (typical slope)·(column's root mean square). Only the order of sums matters here, so it is a low one.
@@ -41,7 +41,7 @@ class DPFrankWolfe(ChargedAsGaussian):
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.selection.SteepestVertex`.
+    Privacy. Everything goes through `dpcd.privacy.choices.SteepestVertex`.
 
     With an l1 penalty the step is towards the vertex, or the center, where linearized loss plus penalty is lowest: the
     method then solves the penalised problem if the ball contains its solution, and the error falls as 1/n_steps.

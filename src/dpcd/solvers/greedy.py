@@ -12,8 +12,8 @@ from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.accounting import largest_range
-from dpcd.privacy.mechanisms import CoordinateUpdates
-from dpcd.privacy.selection import TopCoordinates
+from dpcd.privacy.choices import TopCoordinates
+from dpcd.privacy.coordinates import CoordinateUpdates
 from dpcd.solvers.cd import DPCD
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
@@ -47,8 +47,8 @@ class DPGCD(ChargedAsGaussian):
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.selection.TopCoordinates` and
-    `dpcd.privacy.mechanisms.CoordinateUpdates`.
+    Privacy. Everything goes through `dpcd.privacy.choices.TopCoordinates` and
+    `dpcd.privacy.coordinates.CoordinateUpdates`.
 
     The coordinate chosen is that with the largest distance between −∂_j f and the penalty's subdifferential, divided by
     C_j, or by √M_j where there is no clip (the rule called GS-s). Without a penalty and with the default clip that is

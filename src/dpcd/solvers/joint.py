@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpcd.losses import ABOUT_LABELS, Logistic, Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
+from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix, View
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 from dpcd.solvers.quadratic import Quadratic

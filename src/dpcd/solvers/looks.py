@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpcd.privacy import Curator
+from dpcd.privacy.columns import ClippedMeans, DyadicCounts
 from dpcd.privacy.kernels import CELLS
-from dpcd.privacy.mechanisms import ClippedMeans, DyadicCounts
 from dpcd.solvers.histograms import Reading, folded
 from dpcd.solvers.problem import Floats
 

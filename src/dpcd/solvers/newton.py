@@ -9,7 +9,7 @@ import numpy as np
 
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Curator
-from dpcd.privacy.joint import MomentMatrix
+from dpcd.privacy.records import MomentMatrix
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.easing import Easing
 from dpcd.solvers.evidence import Evidence
@@ -84,7 +84,7 @@ class DPNewton(WholeRecordSolver):
 
     Notes
     -----
-    Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian.
+    Privacy. Everything goes through the mechanisms of `dpcd.privacy.records`, all Gaussian.
     """
 
     n_steps: int = 8

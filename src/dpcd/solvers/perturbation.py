@@ -12,7 +12,7 @@ from dpcd.losses import Loss
 from dpcd.penalties import L2, Penalty, Zero, bare, strengths
 from dpcd.privacy import Curator, PrivacyBudget
 from dpcd.privacy.accounting import ORDERS
-from dpcd.privacy.perturbation import (
+from dpcd.privacy.rivals.minima import (
     MinimumOfNoisyObjective,
     NoisyMinimum,
     check_convex,
@@ -52,7 +52,7 @@ class OutputPerturbation(ChargedAsGaussian):
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.perturbation.NoisyMinimum`, which needs to know that the loss is
+    Privacy. Everything goes through `dpcd.privacy.rivals.minima.NoisyMinimum`, which needs to know that the loss is
     convex and therefore takes the library's own losses only. Penalties are none or l2. At epsilon = inf nothing is
     added and, unless they are declared, rows and slopes are not bounded: what comes out is the minimum.
     """
@@ -121,7 +121,7 @@ class ObjectivePerturbation:
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.perturbation.MinimumOfNoisyObjective`; the theorem and its proof are
+    Privacy. Everything goes through `dpcd.privacy.rivals.minima.MinimumOfNoisyObjective`; the theorem and its proof are
     in that module. The cost is a Rényi curve, so the budget has an order. Losses are the library's own; penalties are
     none or l2. At epsilon = inf it is what `OutputPerturbation` is.
     """

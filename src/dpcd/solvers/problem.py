@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
-from dpcd.privacy.mechanisms import Mechanism
+from dpcd.privacy.mechanism import Mechanism
 from dpcd.solvers.quadratic import Quadratic
 
 Floats = NDArray[np.float64]

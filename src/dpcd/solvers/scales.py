@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dpcd.losses import Loss
 from dpcd.privacy import Curator
-from dpcd.privacy.mechanisms import LaplaceSecondMoments, SecondMoments
+from dpcd.privacy.columns import SecondMoments
+from dpcd.privacy.rivals.laplace import LaplaceSecondMoments
 from dpcd.solvers.looks import (
     DEVIATIONS,
     FEATURES,

@@ -10,8 +10,8 @@ import numpy as np
 from dpcd.losses import Loss
 from dpcd.penalties import L2, Penalty, Rescaled
 from dpcd.privacy import Curator
-from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
-from dpcd.privacy.stochastic import DualSteps
+from dpcd.privacy.rivals.batches import DualSteps
+from dpcd.privacy.rivals.sampling import FixedSize, planned_order, sampled_noise_multiplier
 from dpcd.solvers.problem import Problem, Solution, rehearse
 
 
@@ -34,8 +34,8 @@ class DPSCD:
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.stochastic.DualSteps`. The method as published draws noise for the
-    dual variables too; here it is drawn for all n of them at every lot, because noise on the lot's own alone would show
+    Privacy. Everything goes through `dpcd.privacy.rivals.batches.DualSteps`. The method as published draws noise for
+    the dual variables too; here it is drawn for all n of them at every lot: noise on the lot's own alone would show
     who was in it. With secure noise that is slow: n/lot_size·n draws a pass.
     """
 

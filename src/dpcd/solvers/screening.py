@@ -11,7 +11,7 @@ from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.accounting import largest_range
-from dpcd.privacy.selection import TopCoordinates
+from dpcd.privacy.choices import TopCoordinates
 from dpcd.solvers.cd import DPCD
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.problem import Problem, Solution, Solver, rehearse
@@ -48,7 +48,7 @@ class Screened:
 
     Notes
     -----
-    Privacy. The choice goes through `dpcd.privacy.selection.TopCoordinates`, the rest is the solver's.
+    Privacy. The choice goes through `dpcd.privacy.choices.TopCoordinates`, the rest is the solver's.
 
     Without noise (epsilon = inf) and with n_kept left out, all columns are kept. With n_kept given, the solution is
     that of the problem on those columns, which is not that on all of them.

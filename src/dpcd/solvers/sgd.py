@@ -11,8 +11,8 @@ import numpy as np
 from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
-from dpcd.privacy.sampling import FixedSize, Poisson, Sampling, planned_order, sampled_noise_multiplier
-from dpcd.privacy.stochastic import GradientSteps
+from dpcd.privacy.rivals.batches import GradientSteps
+from dpcd.privacy.rivals.sampling import FixedSize, Poisson, Sampling, planned_order, sampled_noise_multiplier
 from dpcd.solvers.problem import Problem, Solution, rehearse
 
 
@@ -41,7 +41,7 @@ class DPSGD:
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.stochastic.GradientSteps`.
+    Privacy. Everything goes through `dpcd.privacy.rivals.batches.GradientSteps`.
     """
 
     n_passes: int = 10

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import erf, ndtr
 
 from dpcd.privacy import Curator
-from dpcd.privacy.joint import GradientSizes
+from dpcd.privacy.records import GradientSizes
 from dpcd.solvers.problem import Floats
 
 #: A histogram shows something when three octaves hold more than so many deviations of noise, if they could be any three

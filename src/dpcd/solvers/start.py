@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpcd.losses import Loss
-from dpcd.privacy.joint import JointGradient, View
+from dpcd.privacy.records import JointGradient, View
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.problem import Floats
 

@@ -10,7 +10,7 @@ import numpy as np
 from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
-from dpcd.privacy.joint import MomentMatrix
+from dpcd.privacy.records import MomentMatrix
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, check_share, checked_count
 from dpcd.solvers.problem import Floats, Problem, Solution
@@ -54,7 +54,8 @@ class AdaSSP(_LeastSquares):
 
     Notes
     -----
-    Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian; the ridge is post-processing.
+    Privacy. Everything goes through the mechanisms of `dpcd.privacy.records`, all Gaussian; the ridge is
+    post-processing.
 
     Biased by the ridge, by rows that were shortened in XᵀX and by clipped y·x: the error does not vanish with the noise
     where tails are heavy. At ε = ∞ all three are gone.
@@ -87,7 +88,8 @@ class BoostedAdaSSP(_LeastSquares):
 
     Notes
     -----
-    Privacy. Everything goes through the mechanisms of `dpcd.privacy.joint`, all Gaussian; the ridge is post-processing.
+    Privacy. Everything goes through the mechanisms of `dpcd.privacy.records`, all Gaussian; the ridge is
+    post-processing.
     """
 
     n_rounds: int = 3

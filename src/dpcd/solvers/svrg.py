@@ -11,9 +11,9 @@ from dpcd.losses import Loss
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator, PrivacyBudget
 from dpcd.privacy.accounting import ORDERS, PrivacyCost
-from dpcd.privacy.joint import JointGradient, View
-from dpcd.privacy.sampling import FixedSize, planned_order, sampled_noise_multiplier
-from dpcd.privacy.stochastic import VarianceReducedSteps
+from dpcd.privacy.records import JointGradient, View
+from dpcd.privacy.rivals.batches import VarianceReducedSteps
+from dpcd.privacy.rivals.sampling import FixedSize, planned_order, sampled_noise_multiplier
 from dpcd.solvers.problem import Problem, Solution, rehearse
 
 # Clips in units of what is typical: few records are cut, and those that are had most of the leverage.
@@ -57,8 +57,8 @@ class DPSVRG:
 
     Notes
     -----
-    Privacy. Everything goes through `dpcd.privacy.joint.JointGradient` and
-    `dpcd.privacy.stochastic.VarianceReducedSteps`.
+    Privacy. Everything goes through `dpcd.privacy.records.JointGradient` and
+    `dpcd.privacy.rivals.batches.VarianceReducedSteps`.
     """
 
     n_loops: int = 5

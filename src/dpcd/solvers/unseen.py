@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import gammainccinv, ndtri
 
 from dpcd.losses import Squared
-from dpcd.privacy.joint import GradientSizes
+from dpcd.privacy.records import GradientSizes
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.moments import Moments

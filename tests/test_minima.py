@@ -18,7 +18,7 @@ from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyCost, SeededNoise
 from dpcd.privacy import perturbation as core
 from dpcd.privacy.accounting import ORDERS, SMALLEST_SCALE
-from dpcd.privacy.perturbation import MinimumOfNoisyObjective, NoisyMinimum, tilt_divergence
+from dpcd.privacy.rivals.minima import MinimumOfNoisyObjective, NoisyMinimum, tilt_divergence
 from dpcd.solvers import ObjectivePerturbation, OutputPerturbation, Problem
 from dpcd.verify import StatementError, verify
 from problems import LOSSES, name, simulate
@@ -526,6 +526,6 @@ def test_accelerated_steps_find_the_minimum_where_newton_does_not(monkeypatch, r
     )
     assert mechanism.smoothness / mechanism.convexity > 1e6
     by_newton = mechanism.run(Columns.copy_of(X, y), NoNoise())
-    monkeypatch.setattr("dpcd.privacy.perturbation._NEWTON_STEPS", 0)
+    monkeypatch.setattr("dpcd.privacy.rivals.minima._NEWTON_STEPS", 0)
     by_steps = mechanism.run(Columns.copy_of(X, y), NoNoise())
     np.testing.assert_allclose(by_steps, by_newton, atol=1e-6 * np.abs(by_newton).max())

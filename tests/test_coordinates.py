@@ -10,11 +10,11 @@ from hypothesis.extra.numpy import arrays
 
 from dpcd.losses import Squared
 from dpcd.privacy import Columns, PrivacyCost, SeededNoise
-from dpcd.privacy.levels import DerivativeSizes
-from dpcd.privacy.mechanisms import lattice
+from dpcd.privacy.coordinates import DerivativeSizes
+from dpcd.privacy.lattice import lattice
 from problems import LOSSES, name, simulate
+from test_columns import Recorder
 from test_kernels import wild_floats
-from test_mechanisms import Recorder
 
 LEVELS = np.array([0.25, 0.5, 1.0, 4.0])
 

@@ -16,8 +16,8 @@ import twins
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, PrivacyCost, SecureNoise, SeededNoise
 from dpcd.privacy.accounting import gaussian_log_delta, largest_range
-from dpcd.privacy.mechanisms import lattice
-from dpcd.privacy.selection import SteepestVertex, TopCoordinates
+from dpcd.privacy.choices import SteepestVertex, TopCoordinates
+from dpcd.privacy.lattice import lattice
 from test_kernels import wild_floats
 
 # Each goodness-of-fit test below raises a false alarm once in 10⁵ runs.

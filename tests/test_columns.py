@@ -13,17 +13,13 @@ from dpcd.losses import Squared
 from dpcd.penalties import L1, Zero
 from dpcd.privacy import Columns, PrivacyCost, SeededNoise
 from dpcd.privacy.accounting import SMALLEST_SCALE
+from dpcd.privacy.columns import ClippedMeans, DyadicCounts, SecondMoments
+from dpcd.privacy.coordinates import CoordinateUpdates
 from dpcd.privacy.kernels import BUCKETS, CELLS
-from dpcd.privacy.mechanisms import (
-    ClippedMeans,
-    CoordinateUpdates,
-    DyadicCounts,
-    LaplaceSecondMoments,
-    SecondMoments,
-    lattice,
-)
-from dpcd.privacy.sampling import FixedSize
-from dpcd.privacy.stochastic import DualSteps, GradientSteps
+from dpcd.privacy.lattice import lattice
+from dpcd.privacy.rivals.batches import DualSteps, GradientSteps
+from dpcd.privacy.rivals.laplace import LaplaceSecondMoments
+from dpcd.privacy.rivals.sampling import FixedSize
 from test_kernels import wild_floats
 
 

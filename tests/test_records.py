@@ -17,11 +17,11 @@ import twins
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyCost, SeededNoise, joint
 from dpcd.privacy.accounting import SMALLEST_SCALE
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
-from dpcd.privacy.mechanisms import lattice
+from dpcd.privacy.lattice import lattice
+from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix, View
 from problems import LOSSES, name
+from test_columns import Recorder
 from test_kernels import run_python, wild_floats
-from test_mechanisms import Recorder
 
 THREE = np.arange(3)
 
@@ -334,7 +334,7 @@ JOINT = """
 import numpy as np
 from dpcd.losses import Huber
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
-from dpcd.privacy.joint import GradientSizes, JointGradient, MomentMatrix, View
+from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix, View
 rng = np.random.default_rng(5)
 X, y = rng.integers(-16, 17, size=(60, 3)) / 8, rng.integers(-16, 17, size=60) / 4
 X[0], X[1], y[2] = [1e308, 5e-324, -1e308], np.nan, np.inf

@@ -26,7 +26,6 @@ from scipy.special import gammaln
 
 from dpcd.compilation import compiled
 from dpcd.privacy.accounting import ORDERS, Conversion, PrivacyBudget, PrivacyCost, noise_multiplier
-from dpcd.privacy.kernels import has_double
 from dpcd.privacy.statement import ADD_OR_REMOVE, REPLACE_ONE
 
 Integers = NDArray[np.int64]
@@ -34,6 +33,19 @@ Floats = NDArray[np.float64]
 
 # Orders at which the curves are evaluated; above the largest they are infinite. Amplification fades well before it.
 _INTEGER_ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, 1024, 40).astype(int)]))
+
+
+def has_double(members, starts, large):  # type: ignore[no-untyped-def]
+    """Whether a record comes up twice in each batch, but for those that are too large to compare all pairs."""
+    double = np.zeros(starts.shape[0] - 1, dtype=np.bool_)
+    for k in range(starts.shape[0] - 1):
+        if large[k]:
+            continue
+        for a in range(starts[k] + 1, starts[k + 1]):
+            for b in range(starts[k], a):
+                if members[a] == members[b]:
+                    double[k] = True
+    return double
 
 
 class Sampling(Protocol):

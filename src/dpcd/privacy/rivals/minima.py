@@ -94,8 +94,10 @@ from scipy.special import log_ndtr
 from dpcd.compilation import compiled, derivative
 from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpcd.privacy.accounting import PrivacyCost
-from dpcd.privacy.mechanisms import Columns, Floats, check_loss, check_multipliers, frozen
+from dpcd.privacy.lattice import Floats
+from dpcd.privacy.mechanism import check_columns, check_loss, check_multipliers, freeze
 from dpcd.privacy.noise import NoiseSource
+from dpcd.privacy.rivals.rows import bounded_rows
 from dpcd.privacy.statement import REPLACE_ONE
 
 #: Losses whose derivative is known to be non-decreasing and `curvature`-Lipschitz; the latter two for labels ±1.
@@ -129,12 +131,11 @@ def slopes_and_curvatures(loss, target, predictor, clip, width, slopes, curvatur
 class _Minimization:
     """One problem with its data: gradients, what rounding does to them, and the minimum."""
 
-    def __init__(self, problem: _PerturbedProblem, data: Columns, tilt: Floats) -> None:
+    def __init__(self, problem: _PerturbedProblem, table: Any, tilt: Floats) -> None:
         self._problem, self._tilt = problem, tilt
         columns = problem.active
-        scaled = Columns(data.features[:, columns] / problem.scales[columns], data.target)
-        self._rows, _ = scaled.bounded_rows(problem.row_norm)
-        target = data.signed_target(problem.positive_class)
+        self._rows, _ = bounded_rows(table.doubles()[:, columns] / problem.scales[columns], problem.row_norm)
+        target = table.signed_target(problem.positive_class)
         labels = isinstance(problem.loss, ABOUT_LABELS)
         self._target = np.where(target > 0.0, 1.0, -1.0) if labels else np.where(np.isnan(target), 0.0, target)
         self._kernel = compiled(slopes_and_curvatures, type(problem.loss))
@@ -250,10 +251,7 @@ class _PerturbedProblem:
     def __post_init__(self) -> None:
         check_loss(self.loss)
         check_convex(self.loss)
-        for name in ("scales", "ridge"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
-        for name in ("strength", "row_norm", "clip"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+        freeze(self, scales=np.float64, ridge=np.float64, strength=float, row_norm=float, clip=float)
         if self.scales.ndim != 1 or self.scales.shape != self.ridge.shape or len(self.scales) > 10**7:
             raise ValueError("scales and ridge need one value for each column, of which there may be 10 million")
         if not (np.all(self.scales >= 0.0) and np.all(np.isfinite(self.scales)) and np.any(self.scales > 0.0)):
@@ -313,11 +311,10 @@ class _PerturbedProblem:
         farthest = 2.0 * (self.n_records * self.record_gradient + tilt) / self.convexity
         return _TOLERANCE * self.record_gradient + 4.0 * self.rounding(farthest, tilt)
 
-    def _check_shape(self, data: Columns) -> None:
-        if data.features.shape != (self.n_records, len(self.scales)):
-            raise ValueError(
-                f"made for {self.n_records} records and {len(self.scales)} columns, not for {data.features.shape}"
-            )
+    def _check_shape(self, table: Any) -> None:
+        check_columns(table, len(self.scales))
+        if table.n_records != self.n_records:
+            raise ValueError(f"made for {self.n_records} records, not for {table.n_records}")
 
     def _weights(self, point: Floats) -> Floats:
         weights = np.zeros(len(self.scales))
@@ -374,8 +371,7 @@ class NoisyMinimum(_PerturbedProblem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
-        check_multipliers(self.noise_multiplier)
+        freeze(self, noise_multiplier=float)
         if self.noise_multiplier > 0.0:
             self._check_bounded()
 
@@ -394,10 +390,10 @@ class NoisyMinimum(_PerturbedProblem):
         """Largest distance, in scaled coordinates, of what is computed for two neighbours, before rounding."""
         return 2.0 * (self.record_gradient + self.tolerance(0.0)) / self.convexity * _SLACK
 
-    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+    def run(self, table: Any, noise: NoiseSource) -> Floats:
         """Weights, in the columns' own coordinates."""
-        self._check_shape(data)
-        problem = _Minimization(self, data, np.zeros(len(self.active)))
+        self._check_shape(table)
+        problem = _Minimization(self, table, np.zeros(len(self.active)))
         if self.noise_multiplier == 0.0:
             return self._weights(problem.converged())
         point = problem.certified(self.tolerance(0.0))
@@ -429,8 +425,7 @@ class MinimumOfNoisyObjective(_PerturbedProblem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("noise_multiplier", "output_multiplier"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+        freeze(self, noise_multiplier=float, output_multiplier=float)
         check_multipliers(self.noise_multipliers)
         if (self.noise_multiplier == 0.0) != (self.output_multiplier == 0.0):
             raise ValueError("noise in the objective and noise in the output come together, or not at all")
@@ -477,16 +472,16 @@ class MinimumOfNoisyObjective(_PerturbedProblem):
         rounding = 0.5 * _unit(self.tilt) * math.sqrt(len(self.active))
         return (self.tolerance(self.largest_tilt) + rounding) / self.convexity * _SLACK
 
-    def run(self, data: Columns, noise: NoiseSource) -> Floats:
+    def run(self, table: Any, noise: NoiseSource) -> Floats:
         """Weights, in the columns' own coordinates."""
-        self._check_shape(data)
+        self._check_shape(table)
         size = len(self.active)
         if self.noise_multiplier == 0.0:
-            return self._weights(_Minimization(self, data, np.zeros(size)).converged())
+            return self._weights(_Minimization(self, table, np.zeros(size)).converged())
         unit = _unit(self.tilt)
         # Below 2⁵³ times a power of two: exact.
         tilt = np.asarray(noise.gaussian(self.tilt / unit, size) * unit, dtype=np.float64)
-        point = _Minimization(self, data, tilt).certified(self.tolerance(self.largest_tilt))
+        point = _Minimization(self, table, tilt).certified(self.tolerance(self.largest_tilt))
         return self._weights(_released(point, 2.0 * self.distance, self.output_multiplier, noise))
 
 

@@ -48,9 +48,11 @@ import numpy as np
 
 from dpcd.privacy.accounting import ORDERS, BudgetExceeded, PrivacyBudget, PrivacyCost, gaussian_epsilon, gaussian_mu
 from dpcd.privacy.curator import Curator
-from dpcd.privacy.mechanisms import Columns, Floats, check_multipliers, frozen, lattice
+from dpcd.privacy.lattice import Floats, Integers, Lattice
+from dpcd.privacy.mechanism import NoisySum, check_multipliers, freeze
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.statement import REPLACE_ONE
+from dpcd.tables import Columns, Part
 
 Law = Literal["logarithmic", "geometric", "poisson"]
 Measure = Literal["squared error", "absolute error", "misclassification", "log loss"]
@@ -191,7 +193,7 @@ def gaussian_budget(mu_squared: float, delta: float) -> PrivacyBudget:
 
 
 @dataclass(frozen=True, eq=False)
-class MeanLoss:
+class MeanLoss(NoisySum):
     """Mean loss of a linear model's predictions, each record's clipped to [0, `largest`].
 
     Parameters
@@ -212,8 +214,7 @@ class MeanLoss:
     -----
     Privacy. Record i contributes round(B·clamp(loss_i/largest, 0, 1)), an integer in [0, B] that depends on record i
     and on the model, which was released before: predictions are made element by element, so that no record takes part
-    in another's. NaN counts as `largest`. Replacing a record moves the sum by at most B, and the noise is a discrete
-    Gaussian of scale z·B.
+    in another's. NaN counts as `largest`. Replacing a record moves the sum by at most B.
     """
 
     measure: Measure
@@ -224,62 +225,53 @@ class MeanLoss:
     ranges: Floats | None = None
 
     description = "mean loss"
-    relation = REPLACE_ONE
-    count = 1
+    size = 1
 
     def __post_init__(self) -> None:
-        for name in ("coefficients", "intercepts"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        freeze(self, coefficients=np.float64, intercepts=np.float64, noise_multiplier=float)
         if self.ranges is not None:
-            object.__setattr__(self, "ranges", frozen(self.ranges, np.float64))
-        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
-        check_multipliers(self.noise_multiplier)
+            freeze(self, ranges=np.float64)
         if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[:1]:
             raise ValueError("a model has rows of coefficients and an intercept for each")
         if not 0.0 < self.largest < math.inf:
             raise ValueError(f"the largest loss must be positive and finite, got {self.largest}")
 
-    @property
-    def noise_multipliers(self) -> tuple[float, float]:
-        """The one noise multiplier, twice."""
-        return self.noise_multiplier, self.noise_multiplier
+    def sensitivity(self, bound: float) -> float:
+        """B: what records add is not negative."""
+        return bound
 
-    @property
-    def cost(self) -> PrivacyCost:
-        """One Gaussian release."""
-        return PrivacyCost.gaussian(self.noise_multiplier)
-
-    def run(self, data: Columns, noise: NoiseSource) -> float:
-        """The noisy mean."""
-        encoder = lattice(data.n_records, self.noise_multiplier, self.noise_multiplier)
-        part = self._losses(data) / self.largest
+    def sums(self, part: Part, lattice: Lattice) -> Integers:
+        """The sum of the losses."""
+        losses = self._losses(part) / self.largest
         # Written so that NaN, for which every comparison is false, falls on a bound.
-        part = np.where(part < 1.0, np.where(part > 0.0, part, 0.0), 1.0)
-        total = int(np.rint(part * encoder.bound).astype(np.int64).sum())
-        total += int(noise.gaussian(self.noise_multiplier * encoder.bound, 1)[0])
-        return total / (encoder.bound * data.n_records) * self.largest
+        losses = np.where(losses < 1.0, np.where(losses > 0.0, losses, 0.0), 1.0)
+        return np.asarray(np.rint(losses * lattice.bound).astype(np.int64).sum(keepdims=True))
 
-    def _losses(self, data: Columns) -> Any:
+    def decode(self, noisy: Integers, lattice: Lattice, n_records: int) -> float:
+        """The noisy mean."""
+        return int(noisy[0]) / (lattice.bound * n_records) * self.largest
+
+    def _losses(self, part: Part) -> Any:
         """One number for each record, whatever it is."""
-        scores = np.tile(self.intercepts[:, None], data.n_records)
+        scores = np.tile(self.intercepts[:, None], part.n_records)
         for row in range(len(scores)):
             for j in np.flatnonzero(self.coefficients[row]).tolist():
-                column = data.features[:, j]
+                column = part.column(j)
                 if self.ranges is not None:
                     column = np.clip(column, self.ranges[j, 0], self.ranges[j, 1])
                 scores[row] += column * self.coefficients[row, j]
         if self.measure == "squared error":
-            return (scores[0] - data.target) ** 2
+            return (scores[0] - part.target) ** 2
         if self.measure == "absolute error":
-            return np.abs(scores[0] - data.target)
+            return np.abs(scores[0] - part.target)
         if len(scores) == 1:
             scores = np.stack([-scores[0], scores[0]])
         if self.measure == "misclassification":
             # As in prediction: the first class, unless another one's score is higher.
-            return scores.argmax(axis=0) != data.target
+            return scores.argmax(axis=0) != part.target
         # Each class against the rest, scaled to sum to 1; for two classes that is the logistic loss.
         logs = -np.logaddexp(0.0, -scores)
-        own = sum(np.where(data.target == k, logs[k], 0.0) for k in range(len(logs)))
+        own = sum(np.where(part.target == k, logs[k], 0.0) for k in range(len(logs)))
         return np.logaddexp.reduce(logs, axis=0) - own
 
 

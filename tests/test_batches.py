@@ -13,13 +13,13 @@ from dpcd.losses import Logistic, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, SeededNoise
-from dpcd.privacy.mechanisms import lattice
-from dpcd.privacy.sampling import FixedSize, Poisson
-from dpcd.privacy.stochastic import DualSteps, GradientSteps
+from dpcd.privacy.lattice import lattice
+from dpcd.privacy.rivals.batches import DualSteps, GradientSteps
+from dpcd.privacy.rivals.sampling import FixedSize, Poisson
 from dpcd.solvers import DPCD, DPSCD, DPSGD
 from problems import CLASSIFICATION, LOSSES, PENALTIES, name, simulate
+from test_columns import Recorder
 from test_kernels import wild_floats
-from test_mechanisms import Recorder
 
 
 class Everyone(FixedSize):

@@ -13,30 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.compilation import compiled, derivative, encode
 from dpcd.losses import Loss
 from dpcd.privacy.accounting import PrivacyCost
-from dpcd.privacy.kernels import Unclipped
-from dpcd.privacy.mechanisms import Columns, Floats, check_loss, frozen, lattice
+from dpcd.privacy.coordinates import partial_sums
+from dpcd.privacy.lattice import Floats, Unclipped, lattice
+from dpcd.privacy.mechanism import check_clip, check_loss, freeze
 from dpcd.privacy.noise import NoiseSource
 from dpcd.privacy.statement import REPLACE_ONE
-
-
-def add_partial_sums(features, target, loss, lattice, weights, columns, encoding, sums):  # type: ignore[no-untyped-def]
-    """Add up the encoded partial derivatives ℓ'(y_i, x_i·w)·x_ij of each of some columns j."""
-    slopes = np.zeros(features.shape[0])
-    for j in range(weights.shape[0]):
-        if weights[j] != 0.0:
-            for i in range(slopes.shape[0]):
-                slopes[i] += weights[j] * features[i, j]
-    for i in range(slopes.shape[0]):
-        slopes[i] = derivative(loss, target[i], slopes[i])
-    for c in range(columns.shape[0]):
-        j = columns[c]
-        total = encode(lattice, 0.0, 1.0)
-        for i in range(slopes.shape[0]):
-            total += encode(lattice, slopes[i] * features[i, j], encoding[j])
-        sums[c] += total
+from dpcd.tables import Part, Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +75,11 @@ class _Descents:
     def __post_init__(self) -> None:
         if np.asarray(self.columns).dtype.kind not in "iu":
             raise ValueError("columns must be whole numbers")
-        object.__setattr__(self, "columns", frozen(self.columns, np.int64))
-        for name in ("weights", "units", "lower", "upper"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        arrays = ("weights", "units", "lower", "upper")
+        freeze(self, columns=np.int64, clip=float, loss_range=float, **dict.fromkeys(arrays, np.float64))
+        for name in arrays:
             if getattr(self, name).shape != np.shape(self.weights):
                 raise ValueError(f"{name} needs one value for each of {len(self.weights)} columns")
-        object.__setattr__(self, "clip", float(self.clip))
-        object.__setattr__(self, "loss_range", float(self.loss_range))
         check_loss(self.loss)
         inside = self.columns.size and self.columns.min() >= 0 and self.columns.max() < len(self.weights)
         if not inside or len(np.unique(self.columns)) < len(self.columns):
@@ -106,45 +88,43 @@ class _Descents:
             raise ValueError(f"loss_range must be positive, got {self.loss_range}")
         if not (np.all(self.units[self.columns] > 0.0) and np.all(np.isfinite(self.units[self.columns]))):
             raise ValueError("units must be positive and finite")
-        if not self.clip > 0.0:
-            raise ValueError(f"clip must be positive, got {self.clip}")
         if not np.all(self.lower[self.columns] <= self.upper[self.columns]):
             raise ValueError("lower must not exceed upper")
-        if math.isinf(self.clip) and math.isfinite(self.loss_range):
-            raise ValueError(
-                "an infinite clip leaves the sensitivity unbounded, which no noise can cover: give a finite clip, or "
-                "epsilon=math.inf for a fit without privacy"
-            )
+        check_clip(self.clip, private=math.isfinite(self.loss_range))
 
     @property
     def noise_multipliers(self) -> tuple[float, float]:
         """Gumbel scale relative to the sensitivity 2B of one score, twice."""
         return 2.0 / self.loss_range, 2.0 / self.loss_range
 
-    def _sides(self, data: Columns) -> tuple[NDArray[Any], NDArray[Any], float]:
-        """Scores of moving each candidate up and down, in lattice units, and the bound B of the lattice."""
-        if data.features.shape[1] != len(self.weights):
-            raise ValueError(f"made for {len(self.weights)} columns, not for {data.features.shape[1]}")
-        # Without noise, and only then, records may go unclipped.
-        unclipped = math.isinf(self.loss_range) and math.isinf(self.clip)
+    def lattice(self, n_records: int) -> Any:
+        """The units of the sums; none without noise, and only then, where records go unclipped."""
+        if math.isinf(self.clip) and math.isinf(self.loss_range):
+            return Unclipped()
         # The choice is exactly private at any scale of its noise, so there is no smallest one.
-        encoder: Any = Unclipped() if unclipped else lattice(data.n_records, 0.0, 1.0)
-        bound = 1.0 if unclipped else encoder.bound
-        encoding = 1.0 / self.units if unclipped else bound / (self.clip * self.units)
-        sums = np.zeros(len(self.columns), dtype=np.float64 if unclipped else np.int64)
-        kernel = compiled(add_partial_sums, type(self.loss), encoder.__class__)
-        target = data.signed_target(self.positive_class)
-        kernel(data.features, target, self.loss, encoder, self.weights, self.columns, encoding, sums)
-        units = data.n_records * encoding[self.columns]
-        lower, upper = (side[self.columns] * units for side in (self.lower, self.upper))
-        if not unclipped:
-            # Sums stay within ± nB, so what is added to them may be cut there; no sum of both can overflow then.
-            lower, upper = (_whole(side, data.n_records * bound) for side in (lower, upper))
-        return -sums - upper, sums + lower, bound
+        return lattice(n_records, self.sensitivity, self.noise_multipliers, self.law)
 
-    def _scale(self, bound: float) -> float:
-        """Scale of the Gumbel noise."""
-        return 4.0 * bound / self.loss_range
+    def sensitivity(self, bound: float) -> float:
+        """2B, for each sum by itself: scores are compared, not added up."""
+        return 2.0 * bound
+
+    def sums(self, part: Part, lattice: Any) -> NDArray[Any]:
+        """The sum S_j of each candidate."""
+        encoding = (lattice.bound / (self.clip * self.units)) if lattice.exact else 1.0 / self.units
+        return partial_sums(part, lattice, self.loss, self.positive_class, self.weights, self.columns, encoding)
+
+    def _sides(self, table: Table) -> tuple[NDArray[Any], NDArray[Any], float]:
+        """Scores of moving each candidate up and down, in lattice units, and the scale of the noise."""
+        units = self.lattice(table.n_records)
+        sums = table.sums(self, units)
+        encoding = units.bound / (self.clip * self.units) if units.exact else 1.0 / self.units
+        whole = table.n_records * encoding[self.columns]
+        lower, upper = (side[self.columns] * whole for side in (self.lower, self.upper))
+        if units.exact:
+            # Sums stay within ± nB, so what is added to them may be cut there; no sum of both can overflow then.
+            lower, upper = (_whole(side, table.n_records * units.bound) for side in (lower, upper))
+        scale = self.noise_multipliers[0] * self.sensitivity(units.bound)
+        return -sums - upper, sums + lower, scale
 
 
 def _whole(values: Floats, largest: float) -> NDArray[np.int64]:
@@ -188,11 +168,11 @@ class TopCoordinates(_Descents):
         """That of k choices."""
         return self.n_chosen * PrivacyCost.bounded_range(self.loss_range)
 
-    def run(self, data: Columns, noise: NoiseSource) -> NDArray[np.int64]:
+    def run(self, table: Table, noise: NoiseSource) -> NDArray[np.int64]:
         """The chosen columns."""
-        up, down, bound = self._sides(data)
+        up, down, scale = self._sides(table)
         scores = np.maximum(np.maximum(up, down), 0)
-        return self.columns[noise.top(scores, self._scale(bound), self.n_chosen)]
+        return self.columns[noise.top(scores, scale, self.n_chosen)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,11 +195,11 @@ class SteepestVertex(_Descents):
         """That of one choice."""
         return PrivacyCost.bounded_range(self.loss_range)
 
-    def run(self, data: Columns, noise: NoiseSource) -> tuple[int, int]:
+    def run(self, table: Table, noise: NoiseSource) -> tuple[int, int]:
         """The column, and +1 or −1 for its direction; 0 for the center."""
-        up, down, bound = self._sides(data)
+        up, down, scale = self._sides(table)
         scores = np.concatenate([up, down, np.zeros(1, dtype=up.dtype)])
-        chosen = int(noise.top(scores, self._scale(bound), 1)[0])
+        chosen = int(noise.top(scores, scale, 1)[0])
         if chosen == len(scores) - 1:
             return 0, 0
         return int(self.columns[chosen % len(up)]), 1 if chosen < len(up) else -1

@@ -6,7 +6,7 @@ negative rate β any test has α + e^ε β ≥ 1 − δ and β + e^ε α ≥ 1 �
 lower confidence bound on ε. A bound above the claim proves the claim wrong; a bound below it proves nothing, but one
 just below it says that the analysis is tight.
 
-*White-box*: the adversary sees everything that DP-CD releases, which its guarantee covers. *Black-box*: the final model
+*White-box*: the adversary sees everything that a solver releases, which its guarantee covers. *Black-box*: the final model
 alone, of any scikit-learn style estimator, from this library or another.
 """
 
@@ -22,21 +22,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 
-from dpcd.losses import Loss, Squared
+from dpcd.losses import ABOUT_LABELS, Loss, Squared
 from dpcd.penalties import Penalty, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SecureNoise
 from dpcd.privacy.accounting import gaussian_epsilon, gaussian_mu
+from dpcd.privacy.choices import Choice
 from dpcd.privacy.coordinates import CoordinateUpdates
+from dpcd.privacy.lattice import Floats, Integers
+from dpcd.privacy.mechanism import NoisySum
 from dpcd.privacy.noise import NoiseSource
-from dpcd.solvers import DPCD, Problem, Solver
+from dpcd.solvers import Auto, GaussianSmoothness, Problem, Solver
+from dpcd.solvers.scales import Declared, prepare
 
-Floats = NDArray[np.float64]
 Method = Literal["clopper-pearson", "gaussian"]
 
 # Part of the runs that choose the threshold; the others, which never saw it chosen, judge it.
 _CHOOSING = 0.2
 # Far beyond any clip, so that a record counts in full whatever the weights.
 _FAR = 1e9
+# What a repeated noise value counts for: more than any likelihood ratio.
+_CERTAIN = 1e6
+# Enough for the default solver to spend its budget as it does on real tables.
+_RECORDS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,47 +230,92 @@ class NoNoise:
 class _Adversary(Curator):
     """A curator that releases, and reads what it releases as somebody who knows both data sets would.
 
-    For DP-CD that is the likelihood ratio of all noisy sums. Noise values that come up twice under one of the two
-    hypotheses settle the matter: fresh noise never repeats itself.
+    Everything that the core adds noise to is a sum of integers, and everything else that it releases is a choice among
+    scores, so the likelihood of an answer under either data set is known. The score is the log of their ratio. Noise
+    values that come up twice under one of the two hypotheses settle the matter: fresh noise never repeats itself.
     """
 
     def __init__(self, pair: tuple[Columns, Columns], which: bool, budget: PrivacyBudget, noise: NoiseSource) -> None:
-        super().__init__(pair[int(which)], budget, noise)
-        self._pair = pair
-        self.score = 0.0
+        # Clipped and centered along with the solver's own.
+        self._pair = tuple(Columns.copy_of(data.features, data.target) for data in pair)
+        super().__init__(self._pair[int(which)], budget, noise)
+        self._log_ratio = 0.0
+        self._noise_needed: tuple[list[Integers], list[Integers]] = ([], [])
+
+    @property
+    def score(self) -> float:
+        """Larger where the answers look more like those of the second data set."""
+        repeats = [0, 0]
+        for which, values in enumerate(self._noise_needed):
+            every = np.concatenate(values) if values else np.zeros(0)
+            repeats[which] = len(every) - len(np.unique(every))
+        return self._log_ratio + _CERTAIN * (repeats[0] - repeats[1])
+
+    def clip_features(self, lower: Floats, upper: Floats, center: Floats) -> None:
+        for data in self._pair:
+            data.clip_features(lower, upper, center)
+
+    def clip_target(self, lower: float, upper: float, center: float) -> None:
+        for data in self._pair:
+            data.clip_target(lower, upper, center)
 
     def release(self, mechanism: Any) -> Any:
+        if isinstance(mechanism, NoisySum):
+            return self._release_sum(mechanism)
+        if not isinstance(mechanism, (CoordinateUpdates, Choice)):
+            raise ValueError(
+                f"the likelihood of {mechanism.description!r} is not known, so an audit that sees every release would "
+                f"be blind to it: audit the final model instead, by dpcd.audit.black_box"
+            )
         answer = super().release(mechanism)
-        if isinstance(mechanism, CoordinateUpdates):
-            self.score += self._log_likelihood_ratio(mechanism, *answer)
+        if isinstance(mechanism, Choice):
+            first, second = (mechanism.log_probability(answer, data) for data in self._pair)
+            self._log_ratio += second - first
         else:
-            # Steps that cannot be told apart from outside: where the weights end up.
-            self.score -= float(np.sum(np.asarray(answer)[-1]))
+            for update, released in mechanism.steps_of(answer):
+                self._read(update, released)
         return answer
 
-    def _log_likelihood_ratio(self, mechanism: CoordinateUpdates, released: Floats, values: Floats) -> float:
-        silence = NoNoise()
-        sums = np.empty((2, mechanism.count))
-        for k, (update, _) in enumerate(mechanism.steps_of((released, values))):
-            for which in (0, 1):
-                with np.errstate(all="ignore"):
-                    sums[which, k] = update.run(self._pair[which], silence)[0][0]
-        # The noise that each data set would need to explain what was released.
-        explained = released - sums
-        scale = np.array(silence.scales[::2])
-        repeats = [mechanism.count - len(np.unique(noise)) for noise in explained]
-        certainty = 1e6 * (repeats[1] - repeats[0])
-        return float(np.sum((explained[0] ** 2 - explained[1] ** 2) / (2.0 * scale**2))) + certainty
+    def _release_sum(self, mechanism: NoisySum) -> Any:
+        """Read the noisy sums before they are decoded."""
+        seen: list[Any] = []
+
+        def decode(noisy: Any, lattice: Any, n_records: int) -> Any:
+            seen.append(noisy)
+            return type(mechanism).decode(mechanism, noisy, lattice, n_records)
+
+        object.__setattr__(mechanism, "decode", decode)
+        answer = super().release(mechanism)
+        self._read(mechanism, seen[0])
+        return answer
+
+    def _read(self, mechanism: NoisySum | CoordinateUpdates, released: Any) -> None:
+        """Add the log likelihood ratio of noisy sums: each data set needs other noise to explain them."""
+        units = mechanism.lattice(self.n_records)
+        unit = mechanism.noise_multipliers[0] * mechanism.sensitivity(units.bound)
+        scales = np.concatenate([np.full(count, unit * part) for count, part in mechanism.noise_groups])
+        needed = []
+        for data, kept in zip(self._pair, self._noise_needed, strict=True):
+            with np.errstate(all="ignore"):
+                needed.append(released - data.sums(mechanism, units))
+            kept.append(needed[-1])
+        first, second = (noise / scales for noise in needed)
+        # (a² − b²)/2, with the digits that a small difference has.
+        self._log_ratio += float(np.sum((first - second) * (first + second))) / 2.0
 
 
-def worst_case_pair(n_records: int, n_features: int, labels: bool) -> tuple[Columns, Columns]:
+def worst_case_pair(n_records: int, n_features: int, labels: bool, others: float = 0.0) -> tuple[Columns, Columns]:
     """Two tables that differ in one record, which pulls every coordinate one way or the other as hard as it can.
 
-    The other records are zero and do not get in its way. With labels the records are ±1 times far-off features.
+    The other records are zero and do not get in its way, or ordinary ones of size `others`. With labels the records are
+    ±1 times far-off features.
     """
-    features = np.zeros((n_records, n_features))
+    ordinary = np.random.default_rng(0).normal(size=(n_records, n_features + 1)) * others
+    features, target = ordinary[:, :-1], ordinary[:, 0] + ordinary[:, -1]
+    if labels:
+        target = np.where(target >= 0.0, 1.0, -1.0)
     features[0] = _FAR if labels else 1.0
-    target = np.ones(n_records) if labels else np.zeros(n_records)
+    target[0] = 1.0
     pair = []
     for sign in (1.0, -1.0):
         table, values = features.copy(), target.copy()
@@ -290,31 +342,45 @@ def white_box(
     Parameters
     ----------
     solver
-        None means `DPCD(n_passes=2, clip=1.0)`.
+        None means what estimators do by default: ranges and scales are learnt, and `Auto` spends the rest. A solver
+        that is given starts from known scales.
     epsilon, delta
         The claim: the budget that the solver is given.
     loss, penalty
         None means the squared loss and no penalty.
     pair
-        Neighbouring data sets. None means `worst_case_pair(4, 2, …)`, with labels for losses of bounded slope.
+        Neighbouring data sets. None means `worst_case_pair`, with labels for losses of bounded slope: of 400 ordinary
+        records for the default solver, which asks little of few records, and of 4 for others.
     noise
         None means the secure source that private fits use.
     **settings
         `n_trials`, `confidence`, `method`, `on_trial` of `audit`.
+
+    Raises
+    ------
+    ValueError
+        If the solver releases something whose likelihood is not known: on secret batches, and minima.
     """
-    solver = DPCD(n_passes=2, clip=1.0) if solver is None else solver
     loss = Squared() if loss is None else loss
     penalty = Zero() if penalty is None else penalty
-    pair = worst_case_pair(4, 2, math.isfinite(loss.lipschitz)) if pair is None else pair
+    if pair is None:
+        labels = math.isfinite(loss.lipschitz)
+        pair = worst_case_pair(_RECORDS, 2, labels, others=1.0) if solver is None else worst_case_pair(4, 2, labels)
     source = SecureNoise() if noise is None else noise
     choices = np.random.default_rng()
     n_records, n_features = pair[0].features.shape
-    budget = PrivacyBudget(epsilon, delta, solver.renyi_order(n_records, n_features, epsilon, delta, 1))
-    problem = Problem(loss, penalty, np.full(n_features, loss.curvature), n_features, slope=1.0)
+    audited = Auto() if solver is None else solver
+    budget = PrivacyBudget(epsilon, delta, audited.renyi_order(n_records, n_features, epsilon, delta, 1))
 
     def trial(neighbour: bool) -> float:
         adversary = _Adversary(pair, neighbour, budget, source)
-        solver.solve(adversary, problem, 1, choices)
+        problem = Problem(loss, penalty, np.full(n_features, loss.curvature), n_features, slope=1.0)
+        if solver is None:
+            nothing, numeric = Declared(None, None, GaussianSmoothness()), not isinstance(loss, ABOUT_LABELS)
+            scales = prepare(adversary, loss, nothing, n_features, False, audited.needs_slope, numeric)
+            learnt = scales.smoothness, n_features, scales.slope
+            problem = Problem(loss, penalty, *learnt, uncertainty=scales.uncertainty)
+        audited.solve(adversary, problem, 1, choices)
         return adversary.score
 
     return audit(trial, epsilon, delta, **settings)

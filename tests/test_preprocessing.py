@@ -257,7 +257,7 @@ class TestConventions:
 
     def test_documentation_names_every_parameter(self):
         for parameter in DPStandardScaler().get_params():
-            assert f"    {parameter} :" in DPStandardScaler.__doc__, parameter
+            assert f"\n{parameter} :" in DPStandardScaler.__doc__, parameter
         assert "{" not in DPStandardScaler.__doc__
 
 

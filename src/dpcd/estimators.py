@@ -7,8 +7,10 @@ data is paid for out of (epsilon, delta), and `privacy_` says what was spent on 
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass, replace
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,9 +128,10 @@ _CLASSIFICATION_DOC = _SHARED_DOC.replace(
 
 def _documented(cls):
     """Fill in the parameters that all models share, described once above."""
-    cls.__doc__ = cls.__doc__.replace("    {REGRESSION}", _REGRESSION_DOC).replace(
-        "    {CLASSIFICATION}", _CLASSIFICATION_DOC
-    )
+    # Docstrings lose their indentation when they are compiled from Python 3.13 on, and here before.
+    doc = inspect.cleandoc(cls.__doc__)
+    doc = doc.replace("{REGRESSION}", dedent(_REGRESSION_DOC))
+    cls.__doc__ = doc.replace("{CLASSIFICATION}", dedent(_CLASSIFICATION_DOC))
     return cls
 
 

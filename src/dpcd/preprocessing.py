@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass, replace
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,8 +185,11 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
+# Docstrings lose their indentation when they are compiled from Python 3.13 on, and here before.
 DPStandardScaler.__doc__ = (
-    str(DPStandardScaler.__doc__).replace("    {BUDGET}\n", BUDGET_DOC).replace("    {SPENDING}\n", SPENDING_DOC)
+    inspect.cleandoc(str(DPStandardScaler.__doc__))
+    .replace("{BUDGET}\n", dedent(BUDGET_DOC))
+    .replace("{SPENDING}\n", dedent(SPENDING_DOC))
 )
 
 

@@ -1,8 +1,8 @@
-"""The scikit-learn face: private linear models.
+"""Private linear models with the interface of scikit-learn.
 
-Each model minimises ``mean loss + alpha · penalty`` (the squared loss carries ½), so that `alpha` means the same at any
-number of records. Left out, it is weak in whatever units the columns come. Everything a fit learns from the
-data is paid for out of (epsilon, delta), and `privacy_` says what was spent on what.
+Each model minimises ``mean loss + alpha · penalty``, and the squared loss carries ½. The loss is a mean, so `alpha` has
+the same strength at any number of records. The default `alpha` is weak in any units of the columns. A fit pays for
+everything it learns from the data out of (epsilon, delta), and `privacy_` lists what was spent on what.
 """
 
 from __future__ import annotations
@@ -60,19 +60,20 @@ _SHARED_DOC = (
     BUDGET_DOC
     + """    {TARGET}
     smoothness : array of shape (n_features,), object or None, default=None
-        Public second moments of the features times the loss's curvature (M_j in the paper), or how to learn them:
-        `GaussianSmoothness` or `LaplaceSmoothness`, both in `dpcd.solvers`. None: the first where it tells more than
-        the histograms that ranges come from. Do not mix what they are with mere bounds: for a squared loss, what a few
-        columns hide of them is taken for a few records far out.
+        Smoothness constants M_j: the second moment of each feature times the loss's curvature. An array declares them
+        as public. `GaussianSmoothness` and `LaplaceSmoothness` from `dpcd.solvers` are two ways to learn them. None
+        learns them from the histograms of the ranges, or with `GaussianSmoothness` where that is more precise. Pass
+        second moments, not upper bounds. Do not declare a column whose second moment comes from a few records far out:
+        no release can show so few records, and the fit can be far off.
     solver : "auto" or object, default="auto"
-        How to spend the budget: a solver from `dpcd.solvers`, such as ``DPCD()``. ``"auto"`` chooses one from the
-        numbers of records and columns, the budget, the penalty and the loss, and `privacy_` says which and why.
+        The method that spends the budget: a solver from `dpcd.solvers`, such as ``DPCD()``. ``"auto"`` chooses one from
+        the numbers of records and columns, the budget, the penalty and the loss. `privacy_` names it and the reason.
     fit_intercept : bool, default=True
-        Whether to fit an intercept, which is never penalised.
+        Whether to fit an intercept. The intercept is never penalised.
     clip_predictions : bool, default=True
-        Whether predictions clip features to the ranges that the fit clipped them to, `feature_ranges_`, and keep to the
-        range of the target, `target_range_`. Few records lie beyond, too few for anything private to be learnt from
-        them, and a line that continues there unchecked can be far off. False trusts it to.
+        Whether predictions clip features to `feature_ranges_` and the predicted target to `target_range_`, as the fit
+        did. Too few records lie outside these ranges to learn anything private from them, so an extrapolation can be
+        far off. False extrapolates.
 """
     + SPENDING_DOC
     + """
@@ -80,41 +81,41 @@ _SHARED_DOC = (
     ----------
     {COEF}
     n_iter_ : int
-        Passes over the data (for each class).
+        Number of passes over the data; the largest of all classes.
     feature_ranges_ : array of shape (n_features, 2) or None
-        What values of each feature were clipped to, declared or learnt; None if they were not.
+        Range to which the values of each feature were clipped. None if features were not clipped.
     unseen_features_ : array
-        Features of which nothing could be seen at this budget; their coefficient is exactly 0.
+        Indices of the features that the noise at this budget hides. Their coefficients are exactly 0.
     quadratic_ : dpcd.solvers.Quadratic or None
-        The model of the objective that the fit released, if the solver makes one, for lasso paths, constraints and
-        confidence intervals at no further cost. Its coordinates are the features that take part, minus their centre,
-        and the intercept.
+        Quadratic model of the mean loss that the fit released; None for solvers that release none. It gives lasso
+        paths, constraints and confidence intervals at no further cost. Its coordinates are the centred features that
+        take part, and the intercept.
     privacy_ : PrivacyStatement
-        What the model reveals about its training data: print it.
+        Guarantee, what was released and spent, and what was assumed to be public. It prints as a table.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array
-        Names of the features, if they were all strings."""
+        Names of the features, if all of them are strings."""
 )
 
 _REGRESSION_DOC = _SHARED_DOC.replace(
     "{TARGET}",
     """target_bounds : (lower, upper), number or None, default=None
-        Public bounds of the target, outer limits as those of the features are.""",
+        Public bounds of the target. They are outer limits, like `feature_bounds`.""",
 ).replace(
     "{COEF}",
     """coef_ : array of shape (n_features,)
         Coefficients.
     intercept_ : float
-        Intercept, 0 without one.
+        Intercept; 0 if none was fitted.
     target_range_ : (float, float) or None
-        What the target was clipped to, declared or learnt; None if it was not.""",
+        Range to which the target was clipped. None if the target was not clipped.""",
 )
 _CLASSIFICATION_DOC = _SHARED_DOC.replace(
     "{TARGET}",
     """classes : array or None, default=None
-        The classes, known without looking at the data. None: the labels that occur, which are then taken to be public.
-        More than two are told apart one against the rest, with an equal part of the budget for each.""",
+        All possible classes, known without looking at the data. None takes the labels that occur and treats them as
+        public. More than two classes are fitted one against the rest, and each gets an equal part of the budget.""",
 ).replace(
     "{COEF}",
     """classes_ : array
@@ -122,7 +123,7 @@ _CLASSIFICATION_DOC = _SHARED_DOC.replace(
     coef_ : array of shape (1, n_features) or (n_classes, n_features)
         Coefficients.
     intercept_ : array of shape (1,) or (n_classes,)
-        Intercepts, 0 without one.""",
+        Intercepts; 0 if none were fitted.""",
 )
 
 
@@ -136,7 +137,7 @@ def _documented(cls):
 
 
 class _Parts(NamedTuple):
-    """What a fit is made of besides the data."""
+    """Loss, penalty, solver and declared numbers of a fit: everything but the data."""
 
     loss: Loss
     penalty: Penalty
@@ -148,7 +149,7 @@ class _Parts(NamedTuple):
 # repeating eleven shared parameters for every model.
 @dataclass(kw_only=True, eq=False, repr=False)
 class _PrivateLinearModel(BaseEstimator):
-    """From parameters and a table to coefficients and a privacy statement."""
+    """Parameters, fit and privacy statement that all models share."""
 
     epsilon: float = 1.0
     delta: float | None = None
@@ -182,7 +183,7 @@ class _PrivateLinearModel(BaseEstimator):
         return validated_table(self, X, y, **check)
 
     def _fit_private(self, X, target) -> None:
-        """Spend the budget on the model, and say what was spent."""
+        """Spend the budget on the model, and write the privacy statement."""
         n_records, n_features = X.shape
         delta = 1.0 / n_records**2 if self.delta is None else self.delta
         noise, choices = randomness(self.random_state)
@@ -214,7 +215,7 @@ class _PrivateLinearModel(BaseEstimator):
         warn_of(concerns, stacklevel=3)
 
     def _checked_parts(self, n_records: int, n_features: int, epsilon: float) -> _Parts:
-        """What a fit is made of besides the data; raises where it cannot work, before anything is charged."""
+        """Loss, penalty, solver and declared numbers, checked. Mistakes raise here, before anything is charged."""
         solver = Auto() if isinstance(self.solver, str) and self.solver == "auto" else self.solver
         penalty = self._penalty(n_records)
         if getattr(self, "alpha", penalty) is None and not isinstance(penalty, Zero):
@@ -236,7 +237,7 @@ class _PrivateLinearModel(BaseEstimator):
         return parts
 
     def _solve(self, curator: Curator, parts: _Parts, choices: np.random.Generator) -> None:
-        """Spend the curator's budget on the weights."""
+        """Learn scales and fit the weights within the curator's budget."""
         n_features, loss = curator.n_columns - self.fit_intercept, parts.loss
         positive_classes = self._positive_classes()
         numeric = positive_classes == [None] and not isinstance(loss, ABOUT_LABELS)
@@ -282,14 +283,14 @@ class _PrivateLinearModel(BaseEstimator):
         self._keep(coefficients, intercepts)
 
     def _notes(self) -> tuple[str, ...]:
-        """What a reader of the privacy statement should know besides."""
+        """Notes of the privacy statement: those of the solver, and the features that stay out."""
         out = self.unseen_features_
         if not 0 < len(out) <= MOST * self.n_features_in_:
             return self._solver_notes
         return (*self._solver_notes, stay_out(len(out), self.n_features_in_, listed_names(self, out)))
 
     def _concerns(self, plan: Plan) -> tuple[str, ...]:
-        """Why the model cannot be of use, from public and released numbers alone."""
+        """Reasons why the model can be of little use, from public and released numbers alone."""
         if math.isinf(plan.epsilon):
             return ()
         concerns, out = list(self._found_of_bounds), self.unseen_features_
@@ -305,7 +306,7 @@ class _PrivateLinearModel(BaseEstimator):
         return (*concerns, *plan.public_concerns)
 
     def _planned(self, n_records: int, n_features: int, parts: _Parts, epsilon: float, delta: float | None) -> Plan:
-        """What could be known of the fit beforehand."""
+        """The plan of this fit, which follows from public numbers alone."""
         declared = parts.declared
         bounded = declared.feature_bounds is not None and np.isfinite(declared.feature_bounds).all(axis=0).any()
         n_classes = max(2, len(self._positive_classes()))
@@ -330,42 +331,43 @@ class _PrivateLinearModel(BaseEstimator):
         return hasattr(self, "privacy_")
 
     def _taken_as_public(self, n_records, n_features, declared, account) -> tuple[str, ...]:
-        """What the privacy statement assumes, in words."""
+        """Lines of the privacy statement about what is assumed to be public."""
         charged = () if account is None else (f"charged to dataset {account.dataset!r} of a ledger",)
         return (f"{n_records} records, {n_features} features", *_assumptions(declared), *charged)
 
     def _positive_classes(self) -> list[int | None]:
-        """What is +1 in each problem that is solved; None where the target stays as it is."""
+        """Index of the class that is +1 in each problem to solve. None stands for a numeric target."""
         return [None]
 
     def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
-        """Take on the solution, a row for each problem."""
+        """Set `coef_` and `intercept_` from the solution, which has one row for each problem."""
         raise NotImplementedError
 
     def confidence_intervals(self, level: float = 0.95) -> ConfidenceIntervals:
-        """Confidence intervals for the coefficients and the intercept, from what the fit released: they cost nothing.
+        """Approximate confidence intervals for the coefficients and the intercept.
 
-        They are for the weights at which the mean loss is smallest, without a penalty, over the population that the
-        records are drawn from, and so for least squares or maximum likelihood on all of these records too. Its features
-        and its target are clipped as this fit clipped them, to `feature_ranges_` and `target_range_`: a line through
-        values as they are, however far out, may be another. `coef_` is penalised and shrunk where noise explains much
-        of it, and need not lie inside. Where little is known, intervals are wide.
+        The intervals are computed from what the fit released, so they cost no budget. They cover the weights that
+        minimise the mean loss without a penalty, over the population from which the records are drawn. They also cover
+        least squares, or maximum likelihood, on the records themselves. Features and target are clipped to
+        `feature_ranges_` and `target_range_` in both cases, so the line through unclipped values may differ. `coef_`
+        may lie outside its interval, because it is penalised and shrunk against noise.
 
         Parameters
         ----------
         level : float, default=0.95
-            Probability with which each interval, by itself, shall cover.
+            Probability with which each interval covers. The intervals do not cover jointly at this level.
 
         Returns
         -------
         ConfidenceIntervals
-            ``names``, ``lower`` and ``upper``: one for each feature in the order of the columns, NaN where it stayed
-            out of the fit (`unseen_features_`), and the intercept in the units of the data last. It prints as a table.
+            Fields ``names``, ``lower`` and ``upper``, with one entry for each feature in the order of the columns and
+            the intercept last, in the units of the data. Features that stayed out of the fit (`unseen_features_`) have
+            NaN. It prints as a table.
 
         Raises
         ------
         ValueError
-            Where nothing can be said, and why.
+            If the fit released too little for intervals. The message gives the reason and what to do.
         """
         check_is_fitted(self)
         if len(self._positive_classes()) > 1:
@@ -417,7 +419,7 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):
         self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
 
     def predict(self, X):
-        """Predict the target."""
+        """Predicted target of each row of X."""
         predicted = self._linear_predictor(X)
         predicts_target = isinstance(self._loss(), (Squared, Huber))
         if self.clip_predictions and predicts_target and self.target_range_ is not None:
@@ -465,12 +467,12 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
         self.coef_, self.intercept_ = coefficients, intercepts
 
     def decision_function(self, X):
-        """Signed distance to the boundary: one column for each class, or a vector if there are two."""
+        """Linear predictor x·w + b: a column for each class, or a vector for two classes."""
         scores = self._linear_predictor(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X):
-        """Predict the class."""
+        """Predicted class of each row of X."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0.0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
 
@@ -488,9 +490,9 @@ class DPLasso(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty, in the units of the columns. None means 1/n in units of their scales, which hardly
-        shrinks anything: a larger one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to
-        choose it.
+        Strength of the penalty, for coefficients in the units of the columns. None means 1/n for columns divided by
+        their scales, which hardly shrinks any coefficient. A larger `alpha` makes the model sparse; `PrivateSearch` and
+        ``quadratic_.path`` help to choose it.
     {REGRESSION}
     """
 
@@ -511,8 +513,8 @@ class DPRidge(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty (scikit-learn's divided by n), in the units of the columns. None means 1/n in units of
-        their scales, too weak to matter.
+        Strength of the penalty, for coefficients in the units of the columns: scikit-learn's ``alpha / n``. None means
+        1/n for columns divided by their scales, which hardly shrinks any coefficient.
     {REGRESSION}
     """
 
@@ -533,11 +535,11 @@ class DPElasticNet(_PrivateRegressor):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty, in the units of the columns. None means 1/n in units of their scales, which hardly
-        shrinks anything: a larger one makes sparse models, and `PrivateSearch` or ``quadratic_.path`` can help to
-        choose it.
+        Strength of the penalty, for coefficients in the units of the columns. None means 1/n for columns divided by
+        their scales, which hardly shrinks any coefficient. A larger `alpha` makes the model sparse; `PrivateSearch` and
+        ``quadratic_.path`` help to choose it.
     l1_ratio : float, default=0.5
-        1 is the LASSO, 0 ridge regression.
+        Mixture of the two penalties: 1 is the LASSO, 0 is ridge regression.
     {REGRESSION}
     """
 
@@ -554,14 +556,15 @@ class DPElasticNet(_PrivateRegressor):
 @_documented
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPHuberRegressor(_PrivateRegressor):
-    """Private Huber regression, robust to outlying targets: mean Huber loss ``+ (alpha/2)‖w‖²``.
+    """Private Huber regression, robust to outliers of the target: mean Huber loss ``+ (alpha/2)‖w‖²``.
 
     Parameters
     ----------
     threshold : float, default=1.35
-        Residual, in units of the target, from which on the loss is linear.
+        Residual beyond which the loss is linear, in the units of the target.
     alpha : float or None, default=None
-        Strength of the penalty, in the units of the columns. None means 1/n in units of their scales.
+        Strength of the penalty, for coefficients in the units of the columns. None means 1/n for columns divided by
+        their scales, which hardly shrinks any coefficient.
     {REGRESSION}
     """
 
@@ -585,9 +588,9 @@ class DPGeneralizedLinearModel(_PrivateRegressor):
     Parameters
     ----------
     loss : Loss or None, default=None
-        From `dpcd.losses`, or ten lines of yours (see there). None means `Squared()`.
+        A loss from `dpcd.losses`, or your own (`dpcd.losses` says how). None means `Squared()`.
     penalty : Penalty or None, default=None
-        From `dpcd.penalties`, or yours. None means `Zero()`.
+        A penalty from `dpcd.penalties`, or your own. None means `Zero()`.
     {REGRESSION}
     """
 
@@ -609,12 +612,12 @@ class DPLogisticRegression(_PrivateClassifier):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty (scikit-learn's ``1/(n C)``), in the units of the columns. None means 1/n in units of
-        their scales, too weak to matter.
+        Strength of the penalty, for coefficients in the units of the columns: scikit-learn's ``1/(n C)``. None means
+        1/n for columns divided by their scales, which hardly shrinks any coefficient.
     penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
-        Which penalty: ½‖w‖², ‖w‖₁, their mixture, or none.
+        Form of the penalty: ½‖w‖², ‖w‖₁, a mixture of the two, or no penalty.
     l1_ratio : float, default=0.5
-        For the elastic net: 1 is l1, 0 is l2.
+        Mixture of the elastic net: 1 is l1, 0 is l2.
     {CLASSIFICATION}
     """
 
@@ -638,7 +641,7 @@ class DPLogisticRegression(_PrivateClassifier):
         raise ValueError(f"penalty must be 'l1', 'l2', 'elasticnet' or None, got {self.penalty!r}")
 
     def predict_proba(self, X):
-        """Probability of each class; with more than two, one-against-rest probabilities scaled to sum to 1."""
+        """Probability of each class. With more than two classes, one-against-rest probabilities scaled to sum to 1."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
@@ -662,10 +665,10 @@ class DPLinearSVC(_PrivateClassifier):
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty (scikit-learn's ``1/(n C)``), in the units of the columns. None means 1/n in units of
-        their scales, too weak to matter.
+        Strength of the penalty, for coefficients in the units of the columns: scikit-learn's ``1/(n C)``. None means
+        1/n for columns divided by their scales, which hardly shrinks any coefficient.
     width : float, default=1.0
-        Width of the parabola that replaces the corner of the hinge.
+        Width of the parabola that replaces the corner of the hinge loss.
     {CLASSIFICATION}
     """
 
@@ -680,7 +683,7 @@ class DPLinearSVC(_PrivateClassifier):
 
 
 def _found_of_bounds(model: _PrivateLinearModel, scales: Scales) -> tuple[str, ...]:
-    """Which declared bounds hardly any value lies in, in words."""
+    """Concerns about declared bounds that most values lie outside of."""
     found = []
     if scales.features is not None:
         wrong = np.flatnonzero(np.greater(scales.features.outside, MOST))
@@ -692,7 +695,7 @@ def _found_of_bounds(model: _PrivateLinearModel, scales: Scales) -> tuple[str, .
 
 
 def _assumptions(declared: Declared) -> tuple[str, ...]:
-    """What the user declared, in words."""
+    """Lines of the privacy statement about what the user declared."""
     lines = []
     if declared.feature_bounds is not None:
         lower, upper = declared.feature_bounds

@@ -1,4 +1,4 @@
-"""A private scaler, for whatever comes after it in a pipeline and does not adapt to its columns by itself."""
+"""A private scaler, for pipelines whose later steps need columns of one scale."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ _LARGEST = np.finfo(float).max
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Scale features to mean 0 and variance 1, learning centre and scale of each privately.
+    """Scale features to mean 0 and variance 1, with privately learnt centres and scales.
 
-    Not before the models of this library: they adapt to each column by themselves, and what the scaler spends is
-    missing from their budget. It is for tools that want columns of one scale, private or not.
+    The scaler is for tools that need columns of one scale, private or not. The models of this library do not need it:
+    they adapt to each column, and a scaler in front of them only takes a part of the budget.
 
-    What is private is the fitted scaler. The table that `transform` returns has one row for each record and is as
-    confidential as the table it was made from. What is fitted to it has a price of its own, to be added to this one.
+    The fitted scaler is private. The table that `transform` returns is not: it has one row for each record and is as
+    confidential as the original table. A model that is fitted to this table has its own cost, which adds to the
+    scaler's.
 
     Parameters
     ----------
@@ -57,31 +58,30 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     with_std : bool, default=True
         Whether to divide by the standard deviation.
     clip : bool, default=True
-        Whether to clip values to `feature_ranges_` first. No value is then far out, and features of which nothing
-        could be seen become 0. False lets those pass as they are, at a scale that nobody knows.
+        Whether to clip values to `feature_ranges_` first. Clipping leaves no outliers, and turns `unseen_features_`
+        into 0. False passes `unseen_features_` on unscaled.
     {SPENDING}
 
     Attributes
     ----------
     mean_ : array of shape (n_features,)
-        Means within the ranges; 0 for features of which nothing could be seen.
+        Means of the values, clipped to the ranges. 0 for `unseen_features_`.
     var_ : array of shape (n_features,) or None
-        Variances within the ranges, never below the noise in them. If there is little budget for so many columns,
-        then within the inner half of each learnt range, which has all but a few of the values. None without
-        `with_std`.
+        Variances of the values, clipped to the ranges, and at least as large as their noise. If the budget is small
+        for the number of columns, values are clipped to the inner half of each learnt range, which holds all but a few
+        of them. None if `with_std` is False.
     scale_ : array of shape (n_features,) or None
-        What is divided by: the root of `var_`, or 1 for features that are constant or of which nothing could be
-        seen. None without `with_std`.
+        Divisors: the root of `var_`, or 1 for constant features and `unseen_features_`. None if `with_std` is False.
     feature_ranges_ : array of shape (n_features, 2)
-        What values are clipped to, declared or learnt; [0, 0] for features of which nothing could be seen.
+        Range to which the values of each feature are clipped. [0, 0] for `unseen_features_`.
     unseen_features_ : array
-        Features of which nothing could be seen at this budget.
+        Indices of the features that the noise at this budget hides.
     privacy_ : PrivacyStatement
-        What the scaler reveals about the data it was fitted to: print it.
+        Guarantee, what was released and spent, and what was assumed to be public. It prints as a table.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array
-        Names of the features, if they were all strings.
+        Names of the features, if all of them are strings.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     dataset: str | None = None
 
     def fit(self, X, y=None):
-        """Spend the budget on centres and scales of the columns of X, of shape (n, p); y is ignored."""
+        """Learn centres and scales of the columns of X, of shape (n, p). `y` is ignored."""
         forget_fit(self)
         X, _ = validated_table(self, X)
         n_records, n_features = X.shape
@@ -144,7 +144,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _notes(self) -> tuple[str, ...]:
-        """What a reader of the privacy statement should know besides."""
+        """Notes of the privacy statement: the features that noise hides."""
         count = len(self.unseen_features_)
         if not count:
             return ()
@@ -155,7 +155,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return hasattr(self, "privacy_")
 
     def transform(self, X):
-        """Clip, center and scale."""
+        """Clip, center and scale X."""
         check_is_fitted(self)
         X = validated_features(self, X)
         # Whether a value overflows is nobody's business but its owner's.
@@ -168,7 +168,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return scaled.astype(X.dtype, copy=False)
 
     def inverse_transform(self, X):
-        """Undo centring and scaling; what was clipped stays so."""
+        """Undo centring and scaling. Clipped values stay clipped."""
         check_is_fitted(self)
         X = validated_features(self, X)
         with np.errstate(all="ignore"):
@@ -194,7 +194,7 @@ DPStandardScaler.__doc__ = (
 
 
 class _Moments(NamedTuple):
-    """What is learnt of the columns, an entry for each."""
+    """Mean, variance and scale of each column."""
 
     mean: Floats
     variance: Floats
@@ -202,7 +202,7 @@ class _Moments(NamedTuple):
 
 
 def _learnt_range(curator: Curator, bounds: tuple[Floats, Floats] | None) -> Range:
-    """Learn where columns lie and how far they spread within their bounds, and center them."""
+    """Learn center and range of each column within its bounds, and clip and center the columns."""
     n_features = curator.n_columns
     outer = (np.full(n_features, -math.inf), np.full(n_features, math.inf)) if bounds is None else bounds
     ranges = locate(curator, np.arange(n_features), outer, True, curator.gaussian_room, _LOOKS)
@@ -211,7 +211,7 @@ def _learnt_range(curator: Curator, bounds: tuple[Floats, Floats] | None) -> Ran
 
 
 def _learn_moments(curator: Curator, ranges: Range, with_std: bool) -> _Moments:
-    """Spend what is left on means and variances of centered columns."""
+    """Spend the rest of the budget on means and variances of the centered columns."""
     n_records, seen = curator.n_records, ranges.seen
     moments = _Moments(ranges.center.copy(), np.zeros(curator.n_columns), np.ones(curator.n_columns))
     if not len(seen):

@@ -1,8 +1,8 @@
-"""Hyper-parameter search that pays for itself.
+"""Hyper-parameter search whose cost is part of its privacy guarantee.
 
-Trying settings on the same records and keeping what did best reveals something about the records, however private each
-fit is. `PrivateSearch` tries a random number of candidates that nobody learns, shows the best one and nothing of the
-others, and states one total (epsilon, delta) for everything it did; `dpcd.privacy.search` has the theorem.
+Keeping the best of several settings reveals something about the records, even if each fit is private. `PrivateSearch`
+tries a random number of candidates, keeps this number secret, and releases the best candidate only. It states one total
+(epsilon, delta) for the whole search. `dpcd.privacy.search` has the theorem.
 """
 
 from __future__ import annotations
@@ -60,65 +60,67 @@ def _delegated(name: str):
 
 @dataclass(eq=False, repr=False)
 class PrivateSearch(BaseEstimator):
-    """Search for good settings of a private model, at one total price.
+    """Search for good settings of a private model, at one total (epsilon, delta).
 
-    A random number of candidates is tried. Each draws its settings anew, is fitted to all records and scored on the
-    same records, with noise on the score too; the best one is released, and it alone. There is no cross-validation and
-    no second fit: a private model cannot fit its records much better than new ones, and every further fit would cost.
+    The search tries a random number of candidates. Each candidate draws its settings at random, is fitted to all
+    records, and gets a noisy score on the same records. Only the best candidate is released. There is no
+    cross-validation and no second fit: a private model cannot fit its own records much better than new ones, and each
+    further fit would cost.
 
     Parameters
     ----------
     estimator : estimator
-        A model of this library. Its own `epsilon` and `delta` are not used. Its solver must not draw secret batches.
+        A model of this library. The search replaces its `epsilon` and `delta`. Its solver must not draw secret batches.
     param_distributions : dict or list of dicts
-        For each name, a list to draw from uniformly, or a distribution with a method `rvs`: as in scikit-learn's
-        `RandomizedSearchCV`. What can be drawn must not depend on the data. Settings of solvers are given as solvers:
-        ``{"solver": [DPCD(n_passes=5), DPCD(n_passes=20)]}``.
+        Maps the name of a parameter to a list, which is drawn from uniformly, or to a distribution with a method `rvs`,
+        as in scikit-learn's `RandomizedSearchCV`. Lists and distributions must not depend on the data. Settings of
+        solvers are given as solvers: ``{"solver": [DPCD(n_passes=5), DPCD(n_passes=20)]}``.
     n_iter : float, default=10
-        How many candidates are tried **on average**, at least 2.
+        **Mean** number of candidates, at least 2.
     law : {"logarithmic", "geometric", "poisson"}, default="logarithmic"
-        Law of their number. The logarithmic law is the cheapest: about 1.6 times the noise of a single fit for a mean
-        of 10, and 1.7 for 30. In a quarter of the searches it tries only one candidate, in some much more than
-        `n_iter`; the geometric law varies less and the Poisson law least, at a higher price. Only the Poisson law may
-        try none; `fit` then raises RuntimeError, and the budget is spent.
+        Distribution of the number of candidates. The logarithmic law is the cheapest: each candidate has about 1.6
+        times the noise of a single fit for a mean of 10, and 1.7 times for 30. Its number varies most: a quarter of the
+        searches try one candidate only. The geometric law varies less and costs more. The Poisson law varies least and
+        costs most. Only the Poisson law can draw 0 candidates: `fit` then raises RuntimeError, and the budget is spent.
     epsilon : float, default=1.0
         The privacy budget of the whole search: of the model, its settings and its score. `math.inf` switches privacy
         off.
     delta : float or None, default=None
         Probability with which the guarantee may fail. None means 1/n².
     scoring : str or None, default=None
-        ``"accuracy"`` (what None means for classifiers), ``"neg_log_loss"``, ``"neg_mean_squared_error"`` (what None
-        means for regressors) or ``"neg_mean_absolute_error"``. A record counts for no more than a loss of 2, and a
-        residual for no more than half the range of `target_bounds`, or than the target's root mean square, which is
-        learnt privately where there are no bounds.
+        ``"accuracy"`` or ``"neg_log_loss"`` for classifiers, ``"neg_mean_squared_error"`` or
+        ``"neg_mean_absolute_error"`` for regressors. None means the first of the two. Losses are clipped to be private:
+        log losses to 2, and residuals to half the width of `target_bounds`. Without finite bounds, residuals are
+        clipped to the root mean square of the target, which the search learns privately.
     random_state : int, RandomState, Generator or None, default=None
-        None: everything is drawn from secure sources and the search is private. Anything else makes it reproducible
-        and **not private**.
+        None draws everything from secure sources, and the search is private. Any other value makes the search
+        reproducible and **not private**.
     ledger, dataset : str or None, default=None
-        As in the models. The search is charged once, as a whole, before it reads anything. The dataset's budget must
-        have been created with a Rényi order (``dpcd ledger create --batches``).
+        As in the models. The search is charged once, as a whole, before it reads any record. The budget of the dataset
+        must have been created with a Rényi order (``dpcd ledger create --batches``).
 
     Attributes
     ----------
     best_estimator_ : estimator
-        The best candidate, fitted. Its privacy statement is that of the search.
+        The best candidate, fitted. Its privacy statement is the statement of the search.
     best_params_ : dict
-        Its settings.
+        Settings of the best candidate.
     best_score_ : float
-        Its noisy score, higher is better.
+        Noisy score of the best candidate. Higher is better.
     best_index_ : int
-        0: there is one entry in `cv_results_`.
+        Always 0, because `cv_results_` has one entry.
     cv_results_ : dict
-        What may be shown, in scikit-learn's format: settings and score of the best candidate. How many others there
-        were, what they were and how they did stays secret, as the guarantee rests on it.
+        Settings and noisy score of the best candidate, in scikit-learn's format. The number of the other candidates,
+        their settings and their scores stay secret, because the guarantee requires it.
     privacy_ : PrivacyStatement
-        What all of this reveals about the records: print it.
+        Guarantee of the whole search, what was released and spent, and what was assumed to be public.
     classes_, n_features_in_, feature_names_in_
-        As the model has them.
+        As in the model.
 
     Notes
     -----
-    How long a search takes depends on how many candidates it tried. Do not let anybody time it who may not know.
+    The time that a search takes depends on the secret number of candidates. Keep this time from everybody who must not
+    learn about the records.
 
     Examples
     --------
@@ -231,7 +233,7 @@ class PrivateSearch(BaseEstimator):
         return self
 
     def _template(self) -> Any:
-        """What candidates are copies of."""
+        """The model that candidates are copies of, checked."""
         if not isinstance(self.estimator, _PrivateLinearModel):
             raise TypeError(
                 f"PrivateSearch searches settings of this library's models only, got {self.estimator!r}: nobody has "
@@ -256,9 +258,9 @@ class PrivateSearch(BaseEstimator):
         return _MEASURES[scoring]
 
     def _check_settings(self, template: Any, n_records: int, n_features: int, budget: PrivacyBudget) -> None:
-        """Find mistakes before anything is spent: an error of a candidate would be known if that is the best one only.
+        """Raise for wrong settings before anything is spent: an error of a candidate is shown only if all of them fail.
 
-        Distributions cannot be gone through, but of lists every combination is tried.
+        Every combination of lists is tried, up to a thousand. Distributions cannot be enumerated.
         """
         spaces = self.param_distributions
         spaces = [spaces] if isinstance(spaces, Mapping) else spaces
@@ -290,18 +292,18 @@ class PrivateSearch(BaseEstimator):
 
     @_delegated("predict_proba")
     def predict_proba(self, X):
-        """Probabilities by the best candidate."""
+        """Probabilities of the classes by the best candidate."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
 
     @_delegated("predict_log_proba")
     def predict_log_proba(self, X):
-        """Logarithms of probabilities by the best candidate."""
+        """Logarithms of the probabilities of the classes by the best candidate."""
         check_is_fitted(self)
         return self.best_estimator_.predict_log_proba(X)
 
     def score(self, X, y):
-        """Score of the best candidate, as the model has it: accuracy or R². It is exact, so it reveals (X, y)."""
+        """Accuracy or R² of the best candidate on (X, y). The score has no noise and reveals something about (X, y)."""
         check_is_fitted(self)
         return self.best_estimator_.score(X, y)
 
@@ -318,7 +320,7 @@ class PrivateSearch(BaseEstimator):
 
 
 class _Candidate:
-    """A model with settings of its own, and what fitting it needs besides a curator."""
+    """A model with settings of its own, ready to be fitted by a curator."""
 
     def __init__(
         self,
@@ -344,11 +346,11 @@ class _Candidate:
 
     @property
     def intercept(self) -> bool:
-        """Whether the model has one."""
+        """Whether the model has an intercept."""
         return bool(self.model.fit_intercept)
 
     def fit(self, curator: Curator) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Fit the model; returns its coefficients, its intercepts and what it clips features to."""
+        """Fit the model, and return its coefficients, its intercepts and the ranges of the features."""
         # A warning of a candidate would tell that it was tried.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -366,7 +368,7 @@ def _checked_mean(n_iter: Any) -> float:
 def _largest_loss(
     curator: Curator, measure: Measure, target_bounds: tuple[float, float] | None, number: NumberOfRuns
 ) -> tuple[float, tuple[str, ...]]:
-    """What a record's loss counts for at most, and what there is to say about it."""
+    """Largest loss of a record, and notes about it for the privacy statement."""
     if measure == "misclassification":
         return 1.0, ()
     if measure == "log loss":

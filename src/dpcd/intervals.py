@@ -1,4 +1,4 @@
-"""Confidence intervals with the names of their columns, in the units of the data."""
+"""Confidence intervals with names of columns, in the units of the data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Floats = NDArray[np.float64]
 
 
 class ConfidenceIntervals(NamedTuple):
-    """One interval for each coefficient, in the order of the columns, and the intercept's last.
+    """One interval for each coefficient, in the order of the columns, and for the intercept last. It prints as a table.
 
     Parameters
     ----------
     names
-        Names of the columns, and ``"intercept"`` if there is one.
+        Names of the columns, and ``"intercept"`` if one was fitted.
     lower, upper
-        Ends of the intervals; NaN for a column that stayed out of the fit, of which nothing is known.
+        Ends of the intervals. NaN for columns that stayed out of the fit.
     """
 
     names: tuple[str, ...]
@@ -41,24 +41,24 @@ class ConfidenceIntervals(NamedTuple):
 def in_original_units(
     quadratic: Quadratic, level: float, names: tuple[str, ...], centers: Floats | None, target_center: float
 ) -> ConfidenceIntervals:
-    """Intervals for the coefficients of all columns, and for the intercept of columns that nobody shifted.
+    """Intervals for the coefficients of all columns, and for the intercept of the uncentered columns.
 
     Parameters
     ----------
     quadratic, level
-        What the fit released, and the probability with which an interval shall cover.
+        Quadratic model that the fit released, and the probability with which each interval covers.
     names
-        Names of the columns, the intercept's included where there is one.
+        Names of the columns, including ``"intercept"`` if one was fitted.
     centers
-        What was subtracted from each feature before the fit; None where there is no intercept to shift.
+        Center that the fit subtracted from each feature. None if no intercept was fitted.
     target_center
-        What was subtracted from the target.
+        Center that the fit subtracted from the target.
     """
     half = half_width(level)
     point, covariance = quadratic.located()
     places = np.arange(len(point)) if quadratic.columns is None else quadratic.columns
     size = len(names)
-    # Rows of what is asked for, in terms of the coordinates that took part.
+    # Each row expresses one coefficient in the coordinates that took part.
     wanted = np.zeros((size, len(point)))
     wanted[places, np.arange(len(point))] = 1.0
     known = np.zeros(size, dtype=bool)

@@ -1,10 +1,10 @@
-"""What a private fit would be worth, from public numbers alone: nothing here sees data, and nothing is spent.
+"""Forecast of how good a private fit will be, from public numbers alone. Nothing here sees data or spends a budget.
 
-The forecast has the shape that the algorithm gives it. Solvers that clip whole records leave noise in each of p
-directions whose variance falls with (nμ)² and grows with p, relative to the part of the target that the columns
-explain: a power law in p and nμ. Added to it are columns that cannot be seen at this budget, and what values beyond the
-learnt ranges would have told. The constants are fitted to errors that were measured on synthetic tables of half of the
-kinds in `dpcd.experiments.families`, and checked on all of them: ``benchmarks/forecasts.py``.
+The forecast combines three losses. The first is noise, which follows a power law in p and nμ: a solver that clips whole
+records leaves noise in each of p directions, with a variance that falls with (nμ)² and grows with p. The second are
+columns that the noise of this budget hides. The third are values beyond the learnt ranges. The constants are fitted to
+errors measured on half of the synthetic tables in `dpcd.experiments.families`, and checked on all of these tables by
+``benchmarks/forecasts.py``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from dpcd.solvers.looks import TARGET_ALONE, hides_center, noise_in_counts
 from dpcd.solvers.scales import only_center, usual_shares
 from dpcd.usefulness import MOST, large_delta, most_stay_out, no_update, too_many_classes
 
-#: Forecasts are made to be right within this factor, and are so in about four of five cases.
+#: About four of five forecasts are right within this factor.
 FACTOR = 3.0
-#: Losses below this part of the signal count as this: what a table is made of decides there, not n, p and epsilon.
+#: Resolution of forecasts, as a part of the signal. Smaller losses depend on the table, and not on n, p and epsilon.
 RESOLUTION = 0.01
 
-# Below which part lost a fit is called good, usable, or at least better than the model without features.
+# Part lost below which a fit is called good, usable, or at least better than the model without features.
 _GOOD, _USABLE, _HOPELESS = 0.05, 0.5, 0.9
-# The part of the loss that features explain at most.
+# Largest part of the loss that features are assumed to explain.
 _NEARLY_ALL = 0.95
 # Root of the sum of squares of the parts of a numeric column in each cell of a histogram, and how many deviations of
 # the noise in one look it takes for a column to be seen: columns in doubt are looked at again.
@@ -49,17 +49,17 @@ _MOST_RECORDS = 10**13
 
 
 class Calibration(NamedTuple):
-    """Constants of the forecast for a kind of loss.
+    """Constants of the forecast for one kind of loss.
 
     Parameters
     ----------
     factor, columns, records
-        Noise over signal is factor · p^columns / (nμ)^records at the usual strength of the signal.
+        Noise over signal is factor · p^columns / (nμ)^records, for the usual `signal`.
     long_tails, unknown_tails
-        Part of the signal in values beyond the ranges, for columns with long tails, and in between for columns of which
-        nobody says what they are like.
+        Part of the signal in values beyond the learnt ranges: for columns with long tails, and for columns of unknown
+        kind.
     signal
-        The usual strength: which part of the loss of a model without features the columns explain.
+        Usual part of the loss of a model without features that the columns explain.
     """
 
     factor: float
@@ -70,20 +70,20 @@ class Calibration(NamedTuple):
     signal: float
 
     def lost(self, columns: Any, records: Any, signal: Any, seen: Any, clipped: Any, rarity: float = 1.0) -> Any:
-        """Expected part lost, of numbers or arrays.
+        """Expected part lost, for numbers or arrays.
 
         Parameters
         ----------
         columns, records
-            Columns that take part, and nμ that is left for the solver.
+            Number of columns that take part, and the solver's nμ.
         signal
-            Which part of the loss the columns explain.
+            Part of the loss that the columns explain.
         seen
             Probability that a column is seen.
         clipped
-            Which part of the signal is in values beyond the ranges.
+            Part of the signal in values beyond the ranges.
         rarity
-            What makes noise count for more than with two classes of equal size.
+            Factor on the noise, 1 for two classes of equal size.
         """
         usual = (1.0 - self.signal) / self.signal
         noise = rarity * self.factor * columns**self.columns / records**self.records * (1.0 - signal) / signal / usual
@@ -96,9 +96,9 @@ CLASSIFICATION = Calibration(factor=22.0, columns=1.19, records=1.45, long_tails
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit with ``solver="auto"`` would do with its budget, and how good it is likely to be: print it.
+    """How a fit with ``solver="auto"`` would spend its budget, and how good the model is likely to be.
 
-    Made by `plan`, whose parameters it keeps.
+    `plan` makes it and explains its fields. It prints as a report.
     """
 
     n: int
@@ -133,12 +133,12 @@ class Plan:
 
     @property
     def mu(self) -> float:
-        """The budget as one number: 1/μ is the noise of a single release, in units of what a record can change."""
+        """The budget as one number: 1/μ is the noise multiplier of a single release that spends all of it."""
         return math.sqrt(self._room)
 
     @property
     def shares(self) -> dict[str, float]:
-        """Parts of μ² by what they are spent on, named as in a privacy statement; the last is the solver's."""
+        """Parts of μ² by purpose, named as in a privacy statement. The last part is the solver's."""
         shares = {}
         if self._only_center:
             looks = 2.0 * TARGET_ALONE.look
@@ -149,28 +149,28 @@ class Plan:
 
     @property
     def _looks_at_target(self) -> bool:
-        """Whether the target has a center to be learnt."""
+        """Whether the fit learns a center of the target."""
         return self.fit_intercept and not self._classifies
 
     @property
     def _solver_mu(self) -> float:
-        """Μ that is left for each problem that is solved: one, or one for each of three classes or more."""
+        """The solver's μ for each problem: there is one problem, or one for each of three or more classes."""
         n_problems = 1 if self.n_classes == 2 else self.n_classes
         return self.mu * math.sqrt(self.shares["solver"] / n_problems)
 
     @property
     def records(self) -> float:
-        """N·μ that the solver has: what one record in so many does is as large as the noise."""
+        """The solver's nμ: the noise of the solver is as large as the influence of one record among this many."""
         return self.n * self._solver_mu
 
     @property
     def columns(self) -> int:
-        """Columns that take part if all are seen, the intercept's included."""
+        """Number of columns if all of them are seen, including the intercept's."""
         return self.p + self.fit_intercept
 
     @cached_property
     def choice(self) -> Choice:
-        """The solver and why, if all columns are seen."""
+        """The solver and the reason for it, if all columns are seen."""
         return choose(self.n, self.columns, self._solver_mu, self.penalty, self.loss)
 
     @property
@@ -180,15 +180,15 @@ class Plan:
 
     @property
     def reason(self) -> str:
-        """Why it is chosen, as the privacy statement will say."""
+        """Reason for this solver, in the words of the privacy statement."""
         return self.choice.reason
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the noise in the gradient for a standardized column.
+        """Standard deviation of the noise in the gradient of a standardized column, for all steps together.
 
-        All steps together, in units of the typical slope of the loss at a record. For regression these are about the
-        units of a standardized column's coefficient over the root mean square of the residuals.
+        The unit is the typical slope of the loss at one record. For regression, the noise is then about that of the
+        coefficient of a standardized column, divided by the root mean square of the residuals.
         """
         if math.isinf(self.records):
             return 0.0
@@ -201,31 +201,31 @@ class Plan:
 
     @cached_property
     def _noise_in_counts(self) -> float:
-        """Of a look at the columns, as a part of the records; 0 where none is needed to know that they are there."""
+        """Noise in the histograms of the columns, as a part of the records; 0 if bounds or smoothness are declared."""
         if self.bounds_declared or self.smoothness_declared:
             return 0.0
         return noise_in_counts(self.n, self.p, self._room)
 
     @property
     def _only_center(self) -> bool:
-        """Whether all of the budget goes to the target's center."""
+        """Whether the whole budget goes to the center of the target."""
         if not self._looks_at_target or self.smoothness_declared:
             return False
         return only_center(self.n, self.p, self._room, self.bounds_declared)
 
     @property
     def bounds_help(self) -> bool:
-        """Whether columns that cannot be seen would take part if their bounds were declared."""
+        """Whether declared bounds would bring back columns that noise hides."""
         return not self.bounds_declared and not (self._looks_at_target and hides_center(self.n, self._room))
 
     @property
     def rarest_flag(self) -> float:
-        """Part of the records for which a 0/1 column must be 1 to be seen; rarer ones get the coefficient 0."""
+        """Smallest part of ones at which a 0/1 column is seen. Rarer flags get the coefficient 0."""
         return min(1.0, _STANDS_OUT * self._noise_in_counts)
 
     @property
     def seen(self) -> float:
-        """Probability with which a column is seen."""
+        """Probability that a column is seen."""
         if self._only_center:
             return 0.0
         noise = self._noise_in_counts
@@ -246,11 +246,11 @@ class Plan:
 
     @property
     def _rarity(self) -> float:
-        """By how much more noise counts for one of so many classes against the rest than for two of equal size.
+        """Factor on the noise for one class against the rest, relative to two classes of equal size.
 
-        Of a class with a share q of the records, the Hessian of the logistic loss is q(1 − q) instead of ¼ times the
-        second moments, so that noise in gradients costs that much more, and the loss without features is the entropy of
-        q, of which features can explain a part.
+        Let a class have a share q of the records. The Hessian of the logistic loss is then q(1 − q) instead of ¼ times
+        the second moments, so noise in gradients costs more. The loss of a model without features is the entropy of q,
+        which is smaller than ln 2, so the same noise hides a larger part of the signal.
         """
         share = 1.0 / self.n_classes
         entropy = -share * math.log(share) - (1.0 - share) * math.log1p(-share)
@@ -258,7 +258,7 @@ class Plan:
 
     @property
     def _buys_nothing(self) -> bool:
-        """Whether there is too little for one update."""
+        """Whether the budget is too small for one update."""
         no_clip = self.records < LEAST_RECORDS and not self._classifies
         no_step = isinstance(self.choice.solver, DPBlockCD) and full_steps(self.records, self.columns) == 0.0
         return no_clip or no_step or self._only_center
@@ -275,7 +275,7 @@ class Plan:
 
     @property
     def likely(self) -> tuple[float, float]:
-        """Where the part lost falls in about four of five cases; 1 % and less are not told apart."""
+        """Range of the part lost in about four of five cases. Forecasts below 1 % count as 1 %."""
         return max(self.lost, RESOLUTION) / FACTOR, min(max(self.lost, RESOLUTION) * FACTOR, 1.0)
 
     @property
@@ -288,7 +288,7 @@ class Plan:
         return "mostly noise" if self.lost < _HOPELESS else "no better than the zero model"
 
     def epsilon_for(self, lost: float = _GOOD) -> float | None:
-        """Least epsilon whose forecast is at most so much lost; None if there is none up to 1000."""
+        """Smallest epsilon with a forecast of at most `lost`; None if 1000 is not enough."""
         return _least(
             lambda epsilon: replace(self, epsilon=epsilon).lost <= _checked_part(lost),
             SMALLEST_EPSILON,
@@ -296,13 +296,13 @@ class Plan:
         )
 
     def n_for(self, lost: float = _GOOD) -> int | None:
-        """Least number of records whose forecast is at most so much lost; None if there is none up to 10¹³."""
+        """Smallest number of records with a forecast of at most `lost`; None if 10¹³ is not enough."""
         found = _least(lambda n: replace(self, n=math.ceil(n)).lost <= _checked_part(lost), 2.0, float(_MOST_RECORDS))
         return None if found is None else math.ceil(found)
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """Why a model cannot be of use, in the words of the warning that the fit will give."""
+        """Reasons why the model can be of little use, in the words of the fit's warning."""
         if math.isinf(self.epsilon):
             return ()
         out = round((1.0 - self.seen) * self.p)
@@ -313,7 +313,7 @@ class Plan:
 
     @property
     def public_concerns(self) -> tuple[str, ...]:
-        """Those among them that what a fit releases does not tell."""
+        """The concerns that follow from public numbers alone, and not from what a fit releases."""
         if math.isinf(self.epsilon):
             return ()
         concerns = [too_many_classes(self.n_classes, self.remedy)] if self.has_too_many_classes else []
@@ -321,18 +321,18 @@ class Plan:
 
     @property
     def has_too_many_classes(self) -> bool:
-        """Whether most of a model is noise even if features explain nearly all, and one of two of them would do."""
+        """Whether most of the model is noise even with nearly perfect features, while two classes would work."""
         most = replace(self, signal=max(self.signal, _NEARLY_ALL)).lost
         return self.n_classes > 2 and most >= _USABLE and replace(self, n_classes=2).lost < _HOPELESS
 
     @property
     def remedy(self) -> str:
-        """What it takes for a good model, in words."""
+        """The change that would make the model good, in words."""
         return f"take about {self._ways}, or fewer features" if self._ways else "take fewer features"
 
     @cached_property
     def _ways(self) -> str:
-        """Which epsilon or which number of records would make it good; empty if none would."""
+        """Epsilon or number of records that would make the model good; empty if none would."""
         epsilon, n = self.epsilon_for(), self.n_for()
         ways = [] if epsilon is None else [f"epsilon = {_rounded_up(epsilon)}"]
         ways += [] if n is None else [f"{_rounded_up(n)} records"]
@@ -383,35 +383,36 @@ def plan(
     kind: str | None = None,
     signal: float | None = None,
 ) -> Plan:
-    """Say what a private fit would be worth before anything is spent, from public numbers alone.
+    """Forecast a private fit from public numbers alone, before anything is spent.
 
     Parameters
     ----------
     n, p
         Numbers of records and features.
     epsilon, delta
-        The budget; delta None means 1/n².
+        The privacy budget. A delta of None means 1/n².
     loss
         ``"squared"``, ``"logistic"``, or a loss from `dpcd.losses`.
     penalty
-        ``"l1"``, ``"l2"``, a penalty from `dpcd.penalties`, or None. Its strength does not matter here.
+        ``"l1"``, ``"l2"``, a penalty from `dpcd.penalties`, or None. The strength of the penalty has no effect here.
     fit_intercept
-        Whether there is an intercept; with one, centres are learnt too.
+        Whether to fit an intercept. A fit with an intercept also learns centres.
     bounds_declared, smoothness_declared
-        Whether bounds of features and target, or the smoothness constants, are declared and need not be learnt.
+        Whether the bounds of features and target, or the smoothness constants, are declared instead of learnt.
     n_classes
         Number of classes, for classification.
     kind
-        What the features are like, if you know: ``"regular"`` without long tails, ``"long-tailed"`` such as amounts of
-        money, or ``"flags"`` for many columns that are mostly zero, as one-hot coding makes them. None: in between.
+        Kind of the features: ``"regular"`` for columns without long tails, ``"long-tailed"`` for columns such as
+        amounts of money, ``"flags"`` for many columns that are mostly zero, as from one-hot coding. None is in between.
     signal
-        Which part of the loss of the best model without features the best linear model explains: R² for the squared
-        loss. None: two thirds for regression, .4 for classification. Noise counts in proportion to (1 − signal)/signal.
+        Part of the loss of the best model without features that the best linear model explains: R² for the squared
+        loss. None means .67 for regression and .4 for classification. Noise counts in proportion to
+        (1 − signal)/signal.
 
     Returns
     -------
     Plan
-        The solver, its noise, the forecast and what would make it good.
+        The solver, its noise, the forecast, and what would make the model good.
 
     Examples
     --------
@@ -458,7 +459,7 @@ def plan(
 
 
 def _least(enough: Callable[[float], bool], low: float, high: float) -> float | None:
-    """Least number that is enough, within a thousandth, where more is never worse."""
+    """Smallest number that is enough, within a thousandth, if more is never worse."""
     if enough(low):
         return low
     if not enough(high):
@@ -484,6 +485,6 @@ def _percent(part: float) -> str:
 
 
 def _rounded_up(number: float) -> str:
-    """Two digits, and no less."""
+    """The number, rounded up to two digits."""
     unit = 10.0 ** (math.floor(math.log10(number)) - 1)
     return f"{math.ceil(number / unit - 1e-9) * unit:.6g}"

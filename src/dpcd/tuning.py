@@ -70,7 +70,8 @@ class PrivateSearch(BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        A model of this library. The search replaces its `epsilon` and `delta`. Its solver must not draw secret batches.
+        A model of this library. The search replaces its `epsilon` and `delta`. The cost of its solver must be Gaussian,
+        which excludes solvers that draw secret batches.
     param_distributions : dict or list of dicts
         Maps the name of a parameter to a list, which is drawn from uniformly, or to a distribution with a method `rvs`,
         as in scikit-learn's `RandomizedSearchCV`. Lists and distributions must not depend on the data. Settings of

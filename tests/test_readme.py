@@ -54,6 +54,7 @@ def test_the_loss_of_the_contributing_guide_is_a_loss(rng):
     [
         "README.md",
         "CONTRIBUTING.md",
+        "SECURITY.md",
         "docs/design.md",
         "docs/privacy.md",
         "docs/theory.md",

@@ -6,8 +6,8 @@ negative rate β any test has α + e^ε β ≥ 1 − δ and β + e^ε α ≥ 1 �
 lower confidence bound on ε. A bound above the claim proves the claim wrong; a bound below it proves nothing, but one
 just below it says that the analysis is tight.
 
-*White-box*: the adversary sees everything that a solver releases, which its guarantee covers. *Black-box*: the final model
-alone, of any scikit-learn style estimator, from this library or another.
+*White-box*: the adversary sees everything that a solver releases, which its guarantee covers. *Black-box*: the final
+model alone, of any scikit-learn style estimator, from this library or another.
 """
 
 from __future__ import annotations
@@ -262,7 +262,8 @@ class _Adversary(Curator):
     def release(self, mechanism: Any) -> Any:
         if isinstance(mechanism, NoisySum):
             return self._release_sum(mechanism)
-        if not isinstance(mechanism, (CoordinateUpdates, Choice)):
+        readable = isinstance(mechanism, (CoordinateUpdates, Choice))
+        if not readable:
             raise ValueError(
                 f"the likelihood of {mechanism.description!r} is not known, so an audit that sees every release would "
                 f"be blind to it: audit the final model instead, by dpcd.audit.black_box"
@@ -276,7 +277,7 @@ class _Adversary(Curator):
                 self._read(update, released)
         return answer
 
-    def _release_sum(self, mechanism: NoisySum) -> Any:
+    def _release_sum(self, mechanism: Any) -> Any:
         """Read the noisy sums before they are decoded."""
         seen: list[Any] = []
 

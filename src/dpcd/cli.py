@@ -386,28 +386,38 @@ def plan(
 def audit(
     epsilon: Annotated[float, typer.Option(help="The claim to test.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its delta.")] = 1e-5,
-    passes: Annotated[int, typer.Option(min=1, help="Passes of the audited solver.")] = 2,
-    trials: Annotated[int, typer.Option(min=50, help="Runs on each of the two data sets.")] = 10_000,
+    solver: Annotated[str, typer.Option(help="auto (what fits do by default) or cd (DP-CD).")] = "auto",
+    loss: Annotated[str, typer.Option(help="squared or logistic.")] = "squared",
+    passes: Annotated[int, typer.Option(min=1, help="Passes, with --solver cd.")] = 2,
+    trials: Annotated[int, typer.Option(min=50, help="Runs on each of the two data sets.")] = 2_000,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the lower bound.")] = 0.99,
     plot: Annotated[Path | None, typer.Option(help="Save the trade-off curve here.")] = None,
 ) -> None:
-    """Measure a lower bound on the epsilon that DP-CD really provides, seen by an adversary who sees every release.
+    """Measure a lower bound on the epsilon that a fit really provides, seen by an adversary who sees every release.
 
-    Two data sets that differ in one record as much as they can, secure noise, the real solver. Exit status 1 if the
-    claim is refuted. To audit other solvers, losses or libraries see dpcd.audit.
+    Two data sets that differ in one record as much as they can, secure noise, and what an estimator does by default:
+    ranges are learnt, and solver "auto" spends the rest. Exit status 1 if the claim is refuted. To audit other solvers,
+    losses or libraries see dpcd.audit.
     """
     from dpcd.audit import white_box
+    from dpcd.losses import Logistic, Loss, Squared
     from dpcd.solvers import DPCD
 
     console = Console()
+    solvers = {"auto": None, "cd": DPCD(n_passes=passes, clip=1.0)}
+    losses: dict[str, Loss] = {"squared": Squared(), "logistic": Logistic()}
+    if solver not in solvers or loss not in losses:
+        console.print("[red]--solver is auto or cd, and --loss is squared or logistic[/red]")
+        raise typer.Exit(2)
     columns = TextColumn("audit"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("audit", total=2 * trials)
         try:
             result = white_box(
-                DPCD(n_passes=passes, clip=1.0),
+                solvers[solver],
                 epsilon,
                 delta,
+                losses[loss],
                 n_trials=trials,
                 confidence=confidence,
                 method="gaussian",

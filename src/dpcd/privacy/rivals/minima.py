@@ -153,7 +153,8 @@ class _Minimization:
     def _gradient(self, point: Floats, slopes: Floats) -> Floats:
         starts = range(0, len(slopes), _CHUNK)
         sums = [self._rows[i : i + _CHUNK].T @ slopes[i : i + _CHUNK] for i in starts]
-        return np.sum(sums, axis=0) + self._pull * point + self._tilt  # type: ignore[no-any-return]
+        gradient: Floats = np.sum(sums, axis=0) + self._pull * point + self._tilt
+        return gradient
 
     def certified(self, tolerance: float) -> Floats:
         """A point where the gradient's norm is at most `tolerance`, whatever rounding did."""

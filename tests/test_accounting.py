@@ -16,6 +16,7 @@ from dpcd.privacy.accounting import (
     gaussian_epsilon,
     gaussian_log_delta,
     gaussian_mu,
+    largest_range,
 )
 
 DELTA = 1 / 45312**2
@@ -171,6 +172,25 @@ def test_pure_privacy_is_dominated_by_the_gaussian_it_is_charged_as(epsilon, fal
     assert gaussian <= pure + 1e-12
     vertex = 1 / (1 + math.exp(epsilon))
     assert stats.norm.cdf(stats.norm.isf(vertex) - mu) == pytest.approx(vertex, rel=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(-140.0, 1.4))
+def test_pure_privacy_is_charged_to_the_digit_and_rounded_up(log_epsilon):
+    epsilon = 10.0**log_epsilon
+    with mpmath.workdps(60):
+        exact = 8 * mpmath.erfinv(mpmath.tanh(mpmath.mpf(epsilon) / 2)) ** 2
+        assert 0 < PrivacyCost.pure_dp(epsilon).mu_squared / exact - 1 < 2e-9
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(-280.0, 2.0))
+def test_the_largest_range_is_rounded_down(log_mu_squared):
+    mu_squared = 10.0**log_mu_squared
+    with mpmath.workdps(60):
+        exact = 4 * mpmath.atanh(mpmath.erf(mpmath.sqrt(mu_squared) / (2 * mpmath.sqrt(2))))
+        assert 0 < 1 - largest_range(mu_squared) / exact < 5e-9
+    assert mu_squared * (1 - 1e-8) < PrivacyCost.bounded_range(largest_range(mu_squared)).mu_squared <= mu_squared
 
 
 def test_laplace_releases_against_dp_accounting():

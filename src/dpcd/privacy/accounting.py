@@ -83,7 +83,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtri_exp
+from scipy.special import erf, erfinv, log_ndtr, ndtri_exp
 
 Accounting = Literal["exact", "renyi", "closed-form"]
 Conversion = Literal["tight", "paper"]
@@ -175,9 +175,10 @@ def largest_range(mu_squared: float) -> float:
     """Largest η, rounded down, for which a release of bounded range η costs at most μ²."""
     if math.isinf(mu_squared):
         return math.inf
-    # The logit of Φ(μ/2), twice.
+    # The logit of Φ(μ/2), twice: in the form that keeps its digits around μ = 0, or in the tail.
     half = math.sqrt(mu_squared) / 2.0
-    return 2.0 * float(log_ndtr(half) - log_ndtr(-half)) * (1.0 - 4e-9)
+    range_ = 4.0 * math.atanh(erf(half / math.sqrt(2.0))) if half < 1.0 else 2.0 * (log_ndtr(half) - log_ndtr(-half))
+    return float(range_) * (1.0 - 4e-9)
 
 
 @dataclass(frozen=True)
@@ -223,9 +224,13 @@ class PrivacyCost:
         """One ε-private release (δ = 0), such as a Laplace mechanism's, as the Gaussian that dominates it."""
         if math.isinf(epsilon):
             return cls(mu_squared=math.inf)
-        # 2Φ⁻¹(1/(1 + e^{−ε})) by the tail that keeps its digits, rounded up.
-        mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
-        return cls(max(0.0, mu) ** 2 * (1.0 + 1e-9))
+        # 2Φ⁻¹(1/(1 + e^{−ε})): in the form that keeps its digits around ε = 0, or in the tail; rounded up.
+        epsilon = float(epsilon)
+        if epsilon < 1.0:
+            mu = 2.0 * math.sqrt(2.0) * float(erfinv(math.tanh(epsilon / 2.0)))
+        else:
+            mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, epsilon))))
+        return cls(mu**2 * (1.0 + 1e-9))
 
     @classmethod
     def bounded_range(cls, range_: float) -> PrivacyCost:

@@ -428,6 +428,22 @@ class TestStatement:
         assert stored["releases"][1]["mu_squared"] > 0.0
         assert stored["spent_epsilon"] <= stored["epsilon"] == 2.0
 
+    def test_noise_multipliers_are_listed_with_their_counts(self, table):
+        X, y = table
+        smoothness = LaplaceSmoothness()
+        solver = DPCD(n_passes=2, clip=[0.5] * (X.shape[1] - 1) + [1.0, 2.0])
+        model = DPRidge(solver=solver, smoothness=smoothness, target_bounds=(-9, 9), random_state=0).fit(X, y)
+        for line in json.loads(model.privacy_.to_json())["releases"]:
+            listed = line["noise_multipliers"]
+            if line["law"] != "gaussian":
+                assert listed == []
+                continue
+            assert sum(count for _, count in listed) == line["count"]
+            assert sum(count / z**2 for z, count in listed) == pytest.approx(line["mu_squared"], rel=1e-12)
+            assert listed[0][0] == line["smallest_noise_multiplier"]
+            assert listed[-1][0] == line["largest_noise_multiplier"]
+        assert len(listed) > 1
+
     def test_no_privacy_is_said_loudly(self, regression):
         X, y = regression
         statement = DPRidge(epsilon=math.inf).fit(X, y).privacy_

@@ -111,11 +111,16 @@ class CoordinateUpdates:
         return float(used.min()), float(used.max())
 
     @property
+    def multiplier_counts(self) -> tuple[tuple[float, int], ...]:
+        """Each different z_j among the coordinates used, with the number of updates that have it."""
+        multipliers, counts = np.unique(self.noise_multiplier[self.coordinates], return_counts=True)
+        return tuple(zip(multipliers.tolist(), counts.tolist(), strict=True))
+
+    @property
     def cost(self) -> PrivacyCost:
         """Σ_k of one Gaussian release with z_{j_k}."""
-        multipliers, counts = np.unique(self.noise_multiplier[self.coordinates], return_counts=True)
         total = PrivacyCost()
-        for multiplier, count in zip(multipliers.tolist(), counts.tolist(), strict=True):
+        for multiplier, count in self.multiplier_counts:
             total = total + count * PrivacyCost.gaussian(multiplier)
         return total
 

@@ -133,6 +133,7 @@ class Curator:
             getattr(mechanism, "law", "gaussian"),
             None if sampling is None else {"kind": type(sampling).__name__, **asdict(sampling)},
             getattr(mechanism, "selection", None),
+            getattr(mechanism, "multiplier_counts", ()),
         )
         self._releases.append(line)
 

@@ -28,7 +28,8 @@ class Release:
     """One line of a statement: a mechanism that was run, and what it was charged.
 
     `law` is that of the noise, `sampling` says how batches were drawn, where they were, and `selection` how many
-    candidates this is the best of, where it is: what somebody needs who wants to compute the cost anew.
+    candidates this is the best of, where it is; `noise_multipliers` lists each different noise multiplier of Gaussian
+    releases with how many have it: what somebody needs who wants to compute the cost anew.
     """
 
     description: str
@@ -40,11 +41,15 @@ class Release:
     law: str = "gaussian"
     sampling: dict[str, Any] | None = None
     selection: dict[str, Any] | None = None
+    noise_multipliers: tuple[tuple[float, int], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         fields = asdict(self)
         cost = fields.pop("cost")
+        alike = self.law == "gaussian" and self.smallest_noise_multiplier == self.largest_noise_multiplier
+        if alike and not self.noise_multipliers:
+            fields["noise_multipliers"] = ((self.smallest_noise_multiplier, self.count),)
         return fields | cost  # type: ignore[no-any-return]
 
 

@@ -66,7 +66,10 @@ F' = 2φ² − ¼ + a² and F'' = 2φ(a − 2uφ). The last factor is 0 at u = 0
 so F'' is first negative and then positive. F' begins at 1/π − ¼ > 0, falls, and then rises to its limit 0: it is
 positive up to some point and negative beyond. F begins at 0 and tends to 0, so it is positive between. ∎
 
-Choices one after the other compose as Gaussians do: k of them cost k times as much.
+Choices one after the other compose as Gaussians do: k of them cost k times as much. That holds, as it does for
+ε-private releases, where they are chosen after looking at what was released before: by Blackwell's theorem, for each
+pair of neighbours and each history, a release whose trade-off function lies above a Gaussian's is post-processing of
+that Gaussian, so the whole is post-processing of Gaussian releases that are chosen in the same way.
 
 Secret sampling carries a Rényi curve, converted to (ε, δ) by the tight conversion of Canonne, Kamath & Steinke (2020)
 and Balle et al. (2020). A budget for it fixes one Rényi order in advance, `PrivacyBudget.order`, at which *everything*

@@ -22,7 +22,7 @@ LAYERS = [
     "tuning",
 ]
 # Not private: may import all of the above, and nothing above may import them.
-OUTSIDE = {"nonprivate", "datasets", "theory", "experiments", "audit", "cli"}
+OUTSIDE = {"nonprivate", "datasets", "theory", "experiments", "audit", "verify", "cli"}
 
 
 def modules():
@@ -51,6 +51,12 @@ def test_dependencies_point_one_way():
                 imported = module.split(".")[1]
                 assert imported in LAYERS, f"{name} imports {module}, which is not private"
                 assert LAYERS.index(imported) <= LAYERS.index(layer), f"{name} imports {module}"
+
+
+def test_a_second_opinion_shares_no_arithmetic_with_the_first():
+    tree = dict(modules())["verify"]
+    ours = {module for module in imports(tree) if module.startswith("dpcd")}
+    assert ours == {"dpcd.privacy.noise", "dpcd.privacy.statement"}
 
 
 def test_only_the_curator_holds_raw_data_and_only_it_runs_mechanisms():

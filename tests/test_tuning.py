@@ -364,6 +364,10 @@ def table(rng):
     return X, X @ [1.0, -1.0, 0.5] + rng.normal(size=4000)
 
 
+# As if the noise had been secure: what is checked is arithmetic.
+SECURE = {"private": True, "noise": "OpenDP discrete Gaussian"}
+
+
 def search(estimator=None, **changes):
     space = changes.pop("space", {"alpha": [1e-3, 10.0]})
     estimator = DPRidge(feature_bounds=(-4, 4)) if estimator is None else estimator
@@ -378,17 +382,17 @@ class TestPrivateSearch:
         statement = search(law=law, epsilon=epsilon).fit(*table).privacy_
         assert statement.epsilon == epsilon
         assert epsilon * 0.99 <= statement.spent_epsilon <= epsilon
-        result = verify(json.dumps(statement.to_dict() | {"private": True}))
+        result = verify(json.dumps(statement.to_dict() | SECURE))
         assert result.verified, str(result)
         assert result.recomputed_epsilon == pytest.approx(epsilon, rel=0.01)
 
     def test_false_statements_are_found_out(self, table):
-        fields = search().fit(*table).privacy_.to_dict() | {"private": True}
+        fields = search().fit(*table).privacy_.to_dict() | SECURE
         line = fields["releases"][-1]
         for lie in (
             {"selection": line["selection"] | {"mean": 100.0}},
             {"selection": line["selection"] | {"shape": 1.0}},
-            {"smallest_noise_multiplier": 0.5 * line["smallest_noise_multiplier"]},
+            {"noise_multipliers": [[0.5 * line["smallest_noise_multiplier"], 1]]},
             {"count": 2},
         ):
             lied = fields | {"releases": [*fields["releases"][:-1], line | lie]}

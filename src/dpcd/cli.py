@@ -438,7 +438,10 @@ def audit(
 def verify(
     statement: Annotated[Path, typer.Argument(help="A file written with model.privacy_.to_json().")],
 ) -> None:
-    """Check a privacy statement with another code base: its epsilon is computed anew by dp-accounting.
+    """Check a privacy statement: hold what it says against itself, and compute its epsilon anew.
+
+    Not by the library's accounting: from the listed noise multipliers and counts alone, in closed form or with
+    dp-accounting. It cannot see releases that the statement leaves out, nor whether the program did what it says.
 
     Exit status 0 if it holds, 1 if it does not, 2 if the file is no statement.
     """

@@ -39,8 +39,8 @@ _BEYOND = 5000.0
 _NO_NOISE = 1e-100
 # Σ η that each draw of discrete noise is charged at least: 171/σ², with σ the least scale that is used.
 _DISCRETENESS = 171.0 / 2.0**60
-# Where a search's bound is looked for: it has small costs, whose best orders are high.
-_GRID = tuple(1.0 + 1.02**k / 100.0 for k in range(700))
+# Where a search's bound is looked for: the best order is high for small costs, and next to 1 for large ones.
+_GRID = tuple(1.0 + 1e-5 * 1.03**k for k in range(940))
 # Integrals over batches have so many points to a deviation and end where nothing is left; with less noise than this,
 # sampling does not count, and neither does it where the order is so high that integrals would be longer than this.
 _POINTS, _END, _LEAST_NOISE, _LONGEST = 200.0, 12.0, 0.1, 1e4

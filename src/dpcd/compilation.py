@@ -9,6 +9,9 @@ of every formula.
 after an edit of a loss in another file it would silently run the old one. So the name under which a kernel is stored
 carries a digest of the package's sources, and kernels that contain a class from elsewhere (a user's own loss) are
 never stored; they cost about a second of compilation in each process.
+
+Compiled code reads beyond the end of an array without a word, and what it finds there may be anybody's data. Methods of
+classes from elsewhere are therefore compiled with checks of every index.
 """
 
 from __future__ import annotations
@@ -55,25 +58,40 @@ def encode(lattice: Any, v: Any, scale: Any) -> Any:
     return lattice.encode(v, scale)
 
 
+def from_elsewhere(plugin: Any) -> bool:
+    """Whether a class or a function is none of this package's."""
+    return plugin.__module__.partition(".")[0] != __name__.partition(".")[0]
+
+
+def _method(plugin: Any, name: str) -> Any:
+    """A method of a class, with checks of every index if it is from elsewhere."""
+    method = getattr(plugin.instance_class, name)
+    if not from_elsewhere(method):
+        return method
+    # Numba compiles what a kernel calls without the kernel's own checks, so they must be asked for here.
+    checked = numba.njit(boundscheck=True)(method)
+    return lambda *arguments: checked(*arguments)
+
+
 # `strict=False`: the method's first argument is called `self`, and a user may rename the others.
 @overload(value, strict=False)
 def _value(loss, y, z):
-    return loss.instance_class.value
+    return _method(loss, "value")
 
 
 @overload(derivative, strict=False)
 def _derivative(loss, y, z):
-    return loss.instance_class.derivative
+    return _method(loss, "derivative")
 
 
 @overload(penalty_value, strict=False)
 def _penalty_value(penalty, w, j):
-    return penalty.instance_class.value
+    return _method(penalty, "value")
 
 
 @overload(prox, strict=False)
 def _prox(penalty, v, step, j):
-    return penalty.instance_class.prox
+    return _method(penalty, "prox")
 
 
 @overload(encode, strict=False)
@@ -129,12 +147,27 @@ def compiled(kernel: Callable[..., Any], *plugins: Any, exact_sums: bool = False
     released while the kernel runs.
     """
     assert isinstance(kernel, FunctionType)
-    package = __name__.partition(".")[0]
-    stored = all(plugin.__module__.partition(".")[0] == package for plugin in plugins)
+    elsewhere = [plugin for plugin in plugins if from_elsewhere(plugin)]
     source = FunctionType(kernel.__code__, kernel.__globals__, kernel.__name__, kernel.__defaults__)
     source.__module__ = kernel.__module__
     freedom = {"contract", "reassoc"} if exact_sums else {"contract"}
     # What the compiler may do is no part of the key under which numba stores code.
     source.__qualname__ = "_".join([kernel.__qualname__, *sorted(freedom), _source_digest()])
-    jit = numba.njit(cache=stored, nogil=True, fastmath=freedom, error_model="numpy")
-    return jit(source)
+    jitted = numba.njit(cache=not elsewhere, nogil=True, fastmath=freedom, error_model="numpy")(source)
+    return _guarded(jitted, elsewhere) if elsewhere else jitted
+
+
+def _guarded(jitted: Callable[..., Any], plugins: list[Any]) -> Callable[..., Any]:
+    """A kernel that says whose index is out of bounds."""
+    names = " or ".join(plugin.__name__ for plugin in plugins)
+
+    def kernel(*arguments: Any) -> Any:
+        try:
+            return jitted(*arguments)
+        except IndexError:
+            raise IndexError(
+                f"{names} reads beyond the end of an array: every array must have an entry for each index that its "
+                f"methods use"
+            ) from None
+
+    return kernel

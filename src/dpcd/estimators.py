@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpcd.intervals import ConfidenceIntervals, in_original_units
 from dpcd.losses import ABOUT_LABELS, Huber, Logistic, Loss, SmoothedHinge, Squared
-from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero
+from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero, sized
 from dpcd.planning import Plan
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.statement import library_version
@@ -232,6 +232,7 @@ class _PrivateLinearModel(BaseEstimator):
             ),
         )
         check_parts(parts.loss, parts.penalty, solver, self.fit_intercept)
+        parts = parts._replace(penalty=sized(penalty, n_features))
         n_columns = n_features + self.fit_intercept
         solver.check(parts.loss, parts.penalty, n_columns, self.fit_intercept, private=math.isfinite(epsilon))
         return parts

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numba.extending import register_jitable
 
-from dpcd.compilation import penalty_value, prox
+from dpcd.compilation import from_elsewhere, penalty_value, prox
 
 
 class Penalty(Protocol):
@@ -183,3 +183,33 @@ class Box(NamedTuple):
 def non_negative() -> Box:
     """The constraint w ≥ 0."""
     return Box(0.0, math.inf)
+
+
+def sized(penalty: Any, n_columns: int) -> Penalty:
+    """The penalty with copies of its arrays, once each of them has an entry for every one of so many columns.
+
+    Compiled loops do not check where they read: behind a shorter array, weights would be functions of whatever lies
+    there in memory.
+    """
+    if isinstance(penalty, Rescaled) and from_elsewhere(type(penalty.penalty)):
+        raise ValueError(f"Rescaled is for penalties of dpcd.penalties, got {type(penalty.penalty).__name__}")
+    parts: dict[str, Any] = {}
+    for name in getattr(penalty, "_fields", ()):
+        part = getattr(penalty, name)
+        if hasattr(part, "prox"):
+            parts[name] = sized(part, n_columns)
+        elif isinstance(part, (np.ndarray, list)):
+            parts[name] = _entries(f"{type(penalty).__name__}.{name}", part, n_columns)
+    return penalty._replace(**parts) if parts else penalty
+
+
+def _entries(name: str, values: Any, n_columns: int) -> np.ndarray:
+    """A copy, in the one layout that kernels are compiled for."""
+    expected = f"{name} must be an array of one dimension with a number for each of {n_columns} columns"
+    try:
+        entries = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        raise ValueError(expected) from None
+    if entries.ndim != 1 or len(entries) < n_columns:
+        raise ValueError(f"{expected}, got shape {entries.shape}")
+    return entries

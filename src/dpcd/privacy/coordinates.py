@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpcd.compilation import compiled
 from dpcd.losses import Loss
-from dpcd.penalties import Penalty
+from dpcd.penalties import Penalty, sized
 from dpcd.privacy import kernels
 from dpcd.privacy.accounting import PrivacyCost
 from dpcd.privacy.lattice import Floats, Integers, Lattice, Unclipped, lattice
@@ -94,6 +94,7 @@ class CoordinateUpdates:
             if getattr(self, name).shape != np.shape(self.start):
                 raise ValueError(f"{name} needs one value for each of {len(self.start)} columns")
         check_loss(self.loss)
+        object.__setattr__(self, "penalty", sized(self.penalty, min(self.n_penalized, len(self.start))))
         used = np.unique(self.coordinates)
         if used.size and not (used[0] >= 0 and used[-1] < len(self.start)):
             raise ValueError(f"coordinates must lie in 0 … {len(self.start) - 1}")

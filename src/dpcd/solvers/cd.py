@@ -152,10 +152,11 @@ class DPCD(ChargedAsGaussian):
             )
         if np.isinf(clip).any() and not np.isinf(clip).all():
             raise ValueError("clip must be finite for all columns or infinite for all")
-        threshold, zeros = np.full(2, math.inf if np.isinf(clip).any() else 1.0), np.zeros(2)
-        rehearse(CoordinateUpdates(loss, penalty, np.array([0, 1]), 2, threshold, zeros, zeros, zeros))
+        threshold, zeros = np.full(n_columns, math.inf if np.isinf(clip).any() else 1.0), np.zeros(n_columns)
+        every, n_penalized = np.arange(n_columns), n_columns - intercept
+        rehearse(CoordinateUpdates(loss, penalty, every, n_penalized, threshold, zeros, zeros, zeros), n_columns)
         if self._adaptive:
-            rehearse(DerivativeSizes(loss, np.array([0, 1]), np.ones(2), _LEVELS, zeros, 0.0))
+            rehearse(DerivativeSizes(loss, every, np.ones(n_columns), _LEVELS, zeros, 0.0), n_columns)
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left on coordinate updates."""

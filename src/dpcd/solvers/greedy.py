@@ -79,6 +79,7 @@ class DPGCD(ChargedAsGaussian):
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if a clip has the wrong shape or is infinite where there is privacy, or a loss does not compile."""
         DPCD(clip=self.clip).check(loss, penalty, n_columns, intercept, private)
+        _slopes(penalty, np.zeros(n_columns), np.ones(n_columns), np.arange(n_columns - intercept))
         zeros, columns = np.zeros(2), np.arange(2)
         clip = math.inf if np.isinf(np.nan if self.clip is None else np.asarray(self.clip, dtype=float)).any() else 1.0
         rehearse(TopCoordinates(loss, columns, np.ones(2), clip, zeros, zeros, zeros, math.inf))

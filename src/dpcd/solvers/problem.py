@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcd.losses import Loss
-from dpcd.penalties import Penalty
+from dpcd.penalties import Penalty, sized
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.privacy.mechanism import Mechanism
 from dpcd.solvers.quadratic import Quadratic
@@ -49,6 +49,9 @@ class Problem:
     uncertainty: Floats | None = None
     compared: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "penalty", sized(self.penalty, self.n_penalized))
+
     def uncertainty_of(self, columns: NDArray[np.int64]) -> Floats:
         """Uncertainty of some columns' M_j, 0 where they are declared."""
         return np.zeros(len(columns)) if self.uncertainty is None else self.uncertainty[columns]
@@ -69,9 +72,12 @@ class Solution:
     quadratic: Quadratic | None = None
 
 
-def rehearse(mechanism: Mechanism) -> None:
-    """Run a mechanism on a table of zeros, so that a loss or penalty that does not compile fails before any charge."""
-    zeros = Columns(np.zeros((2, 2), order="F"), np.zeros(2))
+def rehearse(mechanism: Mechanism, n_columns: int = 2) -> None:
+    """Run a mechanism on a table of zeros, so that a loss or penalty that does not work fails before any charge.
+
+    A penalty is told the columns, and what it holds may be too short for some: it wants as many as there will be.
+    """
+    zeros = Columns(np.zeros((2, n_columns), order="F"), np.zeros(2))
     Curator(zeros, PrivacyBudget(math.inf, 0.5), SeededNoise(np.random.default_rng(0))).release(mechanism)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from dpcd.compilation import compiled, prox
-from dpcd.penalties import Box, ElasticNet, Penalty, WeightedL1, Zero
+from dpcd.penalties import Box, ElasticNet, Penalty, WeightedL1, Zero, sized
 
 Floats = NDArray[np.float64]
 
@@ -118,7 +118,8 @@ class Quadratic:
         max_passes
             Stop after so many passes in any case.
         """
-        penalty = Zero() if penalty is None else penalty
+        columns, count = self._places, self._n_penalized(n_penalized)
+        penalty = Zero() if penalty is None else sized(penalty, min(count, int(columns[-1]) + 1))
         size = len(self.linear)
         weights = np.zeros(size) if start is None else np.array(start, dtype=np.float64)
         diagonal = np.diag(self.hessian)
@@ -126,7 +127,6 @@ class Quadratic:
         scale = np.max(np.abs(self.linear[roots > 0.0]) / roots[roots > 0.0], initial=0.0)
         kernel: Any = compiled(_descend, type(penalty))
         gradient = self.hessian @ weights - self.linear
-        columns, count = self._places, self._n_penalized(n_penalized)
         hessian = np.ascontiguousarray(self.hessian)
         kernel(hessian, gradient, weights, penalty, columns, count, tolerance * scale, max_passes)
         return weights

@@ -71,7 +71,8 @@ class DPSGD:
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if a loss or penalty does not compile; everything separable will do."""
-        rehearse(GradientSteps(loss, penalty, FixedSize(2, 2), 1, 2, 1.0, 0.0, 0.0, np.zeros(2)))
+        n_penalized, start = n_columns - intercept, np.zeros(n_columns)
+        rehearse(GradientSteps(loss, penalty, FixedSize(2, 2), 1, n_penalized, 1.0, 0.0, 0.0, start), n_columns)
 
     def renyi_order(
         self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int

@@ -89,14 +89,10 @@ class DPSVRG:
 
     def check(self, loss: Loss, penalty: Penalty, n_columns: int, intercept: bool, private: bool) -> None:
         """Raise if a loss or penalty does not compile; everything separable will do."""
-        columns, zeros, ones = np.arange(2), np.zeros(2), np.ones(2)
-        rehearse(JointGradient(View(columns, ones, zeros, loss), 0.0, clip=1.0))
-        batches = FixedSize(2, 2)
-        rehearse(
-            VarianceReducedSteps(
-                loss, penalty, batches, 1, 2, columns, 1.0, 1.0, 0.0, 0.0, zeros, zeros, zeros, ones, 2
-            )
-        )
+        columns, zeros, ones = np.arange(n_columns), np.zeros(n_columns), np.ones(n_columns)
+        rehearse(JointGradient(View(columns, ones, zeros, loss), 0.0, clip=1.0), n_columns)
+        problem, points = (loss, penalty, FixedSize(2, 2), 1, n_columns - intercept), (zeros, zeros, zeros)
+        rehearse(VarianceReducedSteps(*problem, columns, 1.0, 1.0, 0.0, 0.0, *points, ones, n_columns), n_columns)
 
     def renyi_order(
         self, n_records: int, n_columns: int, epsilon: float, delta: float, n_problems: int

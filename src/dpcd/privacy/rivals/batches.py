@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpcd.compilation import compiled, derivative, encode, prox
 from dpcd.losses import Loss
-from dpcd.penalties import Penalty
+from dpcd.penalties import Penalty, sized
 from dpcd.privacy.accounting import PrivacyCost
 from dpcd.privacy.lattice import MOST_ENTRIES, Floats, Integers, Lattice, check_ordinary, lattice, ordinary, shortened
 from dpcd.privacy.mechanism import check_loss, freeze
@@ -336,6 +336,7 @@ class GradientSteps(_OnBatches):
     def __post_init__(self) -> None:
         freeze(self, noise_multiplier=float, start=np.float64)
         check_loss(self.loss)
+        object.__setattr__(self, "penalty", sized(self.penalty, min(self.n_penalized, self.width)))
         check_ordinary("clip", self.clip)
         if self.width > MOST_ENTRIES:
             raise ValueError(f"more than {MOST_ENTRIES} columns are beyond the analysis of rounding")
@@ -462,6 +463,7 @@ class VarianceReducedSteps(_OnBatches):
         for name in arrays:
             _check_columns(self.columns, self.n_columns, getattr(self, name))
         check_loss(self.loss)
+        object.__setattr__(self, "penalty", sized(self.penalty, min(self.n_penalized, self.n_columns)))
         check_ordinary("clip", self.clip)
 
     @property

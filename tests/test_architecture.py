@@ -9,6 +9,7 @@ PACKAGE = Path(dpcd.__file__).parent
 # Each layer may import from those before it.
 LAYERS = [
     "compilation",
+    "plugins",
     "losses",
     "penalties",
     "privacy",

@@ -13,8 +13,11 @@ your own file, with nothing to register:
 ...     def derivative(self, y, z):
 ...         return math.exp(z) - y
 
-A wrong loss (or curvature) can cost accuracy but never privacy: the privacy core clips what each record contributes,
-whatever the derivative returns.
+A wrong loss (or curvature) can cost accuracy but never privacy, as long as its derivative is pure and never raises: the
+privacy core clips what each record contributes, whatever the derivative returns, but not what it does besides. So a
+derivative may calculate with its arguments and with numbers, and compare. One that indexes anything, raises, asserts or
+uses an array of the module around it is refused, and so are functions that it calls (plain ones, decorated with
+`numba.extending.register_jitable`).
 """
 
 from __future__ import annotations

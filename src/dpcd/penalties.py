@@ -13,6 +13,9 @@ register:
 ...         return -self.alpha * math.log(w)
 ...     def prox(self, v, step, j):
 ...         return 0.5 * (v + math.sqrt(v * v + 4.0 * step * self.alpha))
+
+A penalty never sees data, and may hold arrays, with an entry for each column. Indices of its methods are checked, which
+costs a little; functions that read entries for it must be decorated with ``numba.njit(boundscheck=True)``.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from dpcd.compilation import from_elsewhere, penalty_value, prox
+from dpcd.plugins import check_penalty_code
 
 
 class Penalty(Protocol):
@@ -189,8 +193,10 @@ def sized(penalty: Any, n_columns: int) -> Penalty:
     """The penalty with copies of its arrays, once each of them has an entry for every one of so many columns.
 
     Compiled loops do not check where they read: behind a shorter array, weights would be functions of whatever lies
-    there in memory.
+    there in memory. Penalties from elsewhere that read where nobody checks are refused altogether.
     """
+    kind: Any = type(penalty)
+    check_penalty_code(kind)
     if isinstance(penalty, Rescaled) and from_elsewhere(type(penalty.penalty)):
         raise ValueError(f"Rescaled is for penalties of dpcd.penalties, got {type(penalty.penalty).__name__}")
     parts: dict[str, Any] = {}
@@ -199,7 +205,7 @@ def sized(penalty: Any, n_columns: int) -> Penalty:
         if hasattr(part, "prox"):
             parts[name] = sized(part, n_columns)
         elif isinstance(part, (np.ndarray, list)):
-            parts[name] = _entries(f"{type(penalty).__name__}.{name}", part, n_columns)
+            parts[name] = _entries(f"{kind.__name__}.{name}", part, n_columns)
     return penalty._replace(**parts) if parts else penalty
 
 

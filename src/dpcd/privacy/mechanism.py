@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from dpcd.losses import Loss
+from dpcd.plugins import check_loss_code
 from dpcd.privacy.accounting import PrivacyCost
 from dpcd.privacy.lattice import Floats, Integers, Lattice, frozen, lattice
 from dpcd.privacy.noise import NoiseSource
@@ -141,12 +141,13 @@ def check_columns(table: Any, n_columns: int) -> None:
         raise ValueError(f"made for {n_columns} columns, not for {table.n_columns}")
 
 
-def check_loss(loss: Loss) -> None:
-    """Refuse a loss with room to remember: into an array, list or object it could write what it sees of the data."""
+def check_loss(loss: Any) -> None:
+    """Refuse a loss with room to remember, or whose code does more than calculate with the data it sees."""
     if not (isinstance(loss, tuple) and all(isinstance(value, (int, float, np.number)) for value in loss)):
         raise ValueError(
             "a loss must be a NamedTuple that holds numbers only, as it could write data into anything else"
         )
+    check_loss_code(type(loss))
 
 
 def check_multipliers(values: Any) -> None:

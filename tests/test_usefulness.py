@@ -13,9 +13,11 @@ from dpcd import (
     DPLinearSVC,
     DPLogisticRegression,
     DPRidge,
+    DPStandardScaler,
     PrivateSearch,
     UselessModelWarning,
 )
+from dpcd.privacy import Curator
 from dpcd.solvers import Auto
 from dpcd.usefulness import large_delta, no_update, too_many_classes
 
@@ -192,9 +194,54 @@ def test_too_many_classes(rng):
 def test_delta_of_a_record_or_more(table):
     X, y = table
     for delta in (1.0 / len(X), 0.01):
-        assert concerns(DPRidge(delta=delta, random_state=0), X, y) == [large_delta(delta, len(X))]
+        model = DPRidge(delta=delta, allow_large_delta=True, random_state=0)
+        assert concerns(model, X, y) == [large_delta(delta, len(X))]
         assert large_delta(delta, len(X)) in str(dpcd.plan(*X.shape, delta=delta))
     assert "publi" not in str(dpcd.plan(*X.shape, delta=0.99 / len(X)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        DPRidge,
+        lambda **parameters: DPLogisticRegression(classes=[False, True], **parameters),
+        DPStandardScaler,
+        lambda **parameters: PrivateSearch(DPRidge(), {"alpha": [0.1, 1.0]}, **parameters),
+    ],
+    ids=["regression", "classification", "scaler", "search"],
+)
+class TestLargeDelta:
+    def test_is_refused_before_anything_is_charged(self, make, table, monkeypatch):
+        X, y = table[0], table[1] > 0.0
+
+        def charged(curator, mechanism):
+            assert math.isinf(curator.budget.epsilon), "something was charged"
+
+        monkeypatch.setattr(Curator, "_charge", charged)
+        for delta in (1.0 / len(X), 0.5):
+            with pytest.raises(ValueError, match=r"is not below 1/n = 5e-05.*with allow_large_delta=True only"):
+                make(delta=delta).fit(X, y)
+        with pytest.raises(ValueError, match="allow_large_delta must be True or False"):
+            make(allow_large_delta="yes").fit(X, y)
+
+    @pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
+    def test_is_taken_where_it_is_asked_for_or_does_not_matter(self, make, table):
+        X, y = table[0][:500], table[1][:500] > 0.0
+        for parameters in (
+            {"delta": 2.0 / len(X), "allow_large_delta": True},
+            {"delta": 0.99 / len(X)},
+            {"delta": 0.5, "epsilon": math.inf},
+        ):
+            assert make(random_state=0, **parameters).fit(X, y).privacy_.delta == parameters["delta"]
+
+
+def test_the_best_candidate_can_be_fitted_anew_with_a_large_delta(table):
+    X, y = (part[:500] for part in table)
+    search = PrivateSearch(DPRidge(), {"alpha": [0.1]}, delta=0.01, allow_large_delta=True, random_state=0)
+    with pytest.warns(UselessModelWarning):
+        assert search.fit(X, y).best_estimator_.fit(X, y).privacy_.delta == 0.01
+    with pytest.raises(ValueError, match="allow_large_delta cannot be searched over"):
+        PrivateSearch(DPRidge(), {"allow_large_delta": [True]}).fit(X, y)
 
 
 def test_a_plan_says_it_in_the_same_words(table):

@@ -44,6 +44,7 @@ from dpcd.validation import (
     check_parts,
     checked_alpha,
     checked_bounds,
+    checked_budget,
     checked_labels,
     checked_positive,
     checked_ratio,
@@ -153,6 +154,7 @@ class _PrivateLinearModel(BaseEstimator):
 
     epsilon: float = 1.0
     delta: float | None = None
+    allow_large_delta: bool = False
     feature_bounds: Any = None
     smoothness: Any = None
     solver: Any = "auto"
@@ -185,9 +187,8 @@ class _PrivateLinearModel(BaseEstimator):
     def _fit_private(self, X, target) -> None:
         """Spend the budget on the model, and write the privacy statement."""
         n_records, n_features = X.shape
-        delta = 1.0 / n_records**2 if self.delta is None else self.delta
         noise, choices = randomness(self.random_state)
-        budget = PrivacyBudget(self.epsilon, delta)
+        budget = checked_budget(self.epsilon, self.delta, n_records, self.allow_large_delta)
         parts = self._checked_parts(n_records, n_features, budget.epsilon)
         n_columns, n_problems = n_features + self.fit_intercept, len(self._positive_classes())
         order = parts.solver.renyi_order(n_records, n_columns, budget.epsilon, budget.delta, n_problems)

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
+from dpcd.privacy import Columns, Curator, PrivacyStatement, randomness
 from dpcd.privacy.columns import ClippedMeans, SecondMoments
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.looks import Limits, Range, locate
@@ -22,6 +22,7 @@ from dpcd.validation import (
     SPENDING_DOC,
     check_flag,
     checked_bounds,
+    checked_budget,
     forget_fit,
     listed_names,
     opened_account,
@@ -95,6 +96,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     epsilon: float = 1.0
     delta: float | None = None
+    allow_large_delta: bool = False
     feature_bounds: Any = None
     with_mean: bool = True
     with_std: bool = True
@@ -115,7 +117,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "with_mean and with_std are both False, and nothing is left to learn: set one, or leave out"
             )
         bounds = checked_bounds(self.feature_bounds, n_features, getattr(self, "feature_names_in_", None))
-        budget = PrivacyBudget(self.epsilon, 1.0 / n_records**2 if self.delta is None else self.delta)
+        budget = checked_budget(self.epsilon, self.delta, n_records, self.allow_large_delta)
         noise, _ = randomness(self.random_state)
         with opened_account(self.ledger, self.dataset) as account:
             # From here on only the curator holds the data.

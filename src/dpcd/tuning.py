@@ -28,7 +28,7 @@ from dpcd.privacy.search import BestCandidate, Law, Measure, NumberOfRuns, gauss
 from dpcd.privacy.statement import library_version
 from dpcd.solvers.looks import target_rms
 from dpcd.usefulness import warn_of
-from dpcd.validation import forget_fit
+from dpcd.validation import checked_budget, forget_fit
 
 # Part of a candidate's μ² that goes into its score.
 _SCORE_SHARE = 0.1
@@ -40,6 +40,7 @@ _CHECKED_SETTINGS = 1000
 _RESERVED = {
     "epsilon": "the search has one for everything",
     "delta": "the search has one for everything",
+    "allow_large_delta": "give it to the search",
     "random_state": "give it to the search",
     "ledger": "give it to the search",
     "dataset": "give it to the search",
@@ -70,8 +71,8 @@ class PrivateSearch(BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        A model of this library. The search replaces its `epsilon` and `delta`. The cost of its solver must be Gaussian,
-        which excludes solvers that draw secret batches.
+        A model of this library. The search replaces its `epsilon`, `delta` and `allow_large_delta`. The cost of its
+        solver must be Gaussian, which excludes solvers that draw secret batches.
     param_distributions : dict or list of dicts
         Maps the name of a parameter to a list, which is drawn from uniformly, or to a distribution with a method `rvs`,
         as in scikit-learn's `RandomizedSearchCV`. Lists and distributions must not depend on the data. Settings of
@@ -88,6 +89,8 @@ class PrivateSearch(BaseEstimator):
         off.
     delta : float or None, default=None
         Probability with which the guarantee may fail. None means 1/n².
+    allow_large_delta : bool, default=False
+        Whether `delta` may be 1/n or more, as in the models.
     scoring : str or None, default=None
         ``"accuracy"`` or ``"neg_log_loss"`` for classifiers, ``"neg_mean_squared_error"`` or
         ``"neg_mean_absolute_error"`` for regressors. None means the first of the two. Losses are clipped to be private:
@@ -142,6 +145,7 @@ class PrivateSearch(BaseEstimator):
     law: Law = "logarithmic"
     epsilon: float = 1.0
     delta: float | None = None
+    allow_large_delta: bool = False
     scoring: str | None = None
     random_state: Any = None
     ledger: str | None = None
@@ -155,7 +159,7 @@ class PrivateSearch(BaseEstimator):
         n_records, n_features = X.shape
         number = NumberOfRuns(_checked_mean(self.n_iter), self.law)
         measure = self._measure()
-        budget = PrivacyBudget(self.epsilon, 1.0 / n_records**2 if self.delta is None else self.delta)
+        budget = checked_budget(self.epsilon, self.delta, n_records, self.allow_large_delta)
         noise, _ = randomness(self.random_state)
         declared = template._checked_parts(n_records, n_features, budget.epsilon).declared
         self._check_settings(template, n_records, n_features, budget)
@@ -217,7 +221,7 @@ class PrivateSearch(BaseEstimator):
             (*notes, *concerns),
         )
         # Whoever asks the model what it cost is told the price of the search, and whoever fits it anew pays as much.
-        model.set_params(epsilon=self.epsilon, delta=self.delta)
+        model.set_params(epsilon=self.epsilon, delta=self.delta, allow_large_delta=self.allow_large_delta)
         model.privacy_ = self.privacy_
         self.best_estimator_, self.best_params_, self.best_index_ = model, candidate.settings, 0
         self.best_score_ = 1.0 - loss if measure == "misclassification" else -loss

@@ -66,5 +66,5 @@ def large_delta(delta: float, n_records: int) -> str:
     """Concern: publishing whole records at random would satisfy such a delta."""
     return (
         f"delta = {delta:g} is not below 1/n = {1.0 / n_records:.3g}, which lets whole records be published; leave it "
-        f"at None, which means 1/n²"
+        f"at None, which means 1/n². A fit takes it with allow_large_delta=True only"
     )

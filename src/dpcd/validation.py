@@ -15,12 +15,15 @@ import numpy as np
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
-from dpcd.privacy import Account, Ledger
+from dpcd.privacy import Account, Ledger, PrivacyBudget
+from dpcd.usefulness import large_delta
 
 BUDGET_DOC = """    epsilon : float, default=1.0
         The privacy budget: smaller is more private. `math.inf` switches privacy off.
     delta : float or None, default=None
         Probability with which the guarantee may fail. None means 1/n².
+    allow_large_delta : bool, default=False
+        Whether `delta` may be 1/n or more, which a fit refuses: whoever publishes one record at random satisfies that.
     feature_bounds : (lower, upper), mapping or None, default=None
         Public bounds of the features, known without looking at the data: two numbers for all features, two arrays, one
         number b for (−b, b), or, for data frames, a mapping from names to (lower, upper) that need not have all. None
@@ -202,6 +205,15 @@ def check_flag(name: str, value: Any) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def checked_budget(epsilon: Any, delta: Any, n_records: int, allow_large_delta: Any) -> PrivacyBudget:
+    """The budget of a fit on so many records; δ is 1/n² if it is None, and below 1/n unless that is asked for."""
+    check_flag("allow_large_delta", allow_large_delta)
+    budget = PrivacyBudget(epsilon, 1.0 / n_records**2 if delta is None else delta)
+    if math.isfinite(budget.epsilon) and budget.delta >= 1.0 / n_records and not allow_large_delta:
+        raise ValueError(large_delta(budget.delta, n_records))
+    return budget
 
 
 def checked_alpha(alpha: Any, n_records: int) -> float:

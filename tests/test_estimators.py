@@ -605,6 +605,72 @@ class TestBadInput:
             DPLogisticRegression().fit(X, y + 1j)
         assert "+1" not in str(error.value)
 
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda X, y: DPRidge().fit(X, y),
+            lambda X, y: DPLogisticRegression(classes=[0, 1]).fit(X, y),
+            lambda X, y: dpcd.DPStandardScaler().fit(X),
+            lambda X, y: dpcd.PrivateSearch(DPRidge(), {"alpha": [0.1]}).fit(X, y),
+            lambda X, y: DPRidge(random_state=0).fit(np.eye(50), np.ones(50)).predict(X),
+            lambda X, y: dpcd.DPStandardScaler(random_state=0).fit(np.eye(50)).transform(X),
+        ],
+        ids=["regression", "classification", "scaler", "search", "prediction", "transformation"],
+    )
+    @pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
+    def test_nothing_that_is_no_table_is_quoted(self, use):
+        class Odd:
+            def __init__(self, error):
+                self.error = error
+
+            def __float__(self):
+                raise self.error(f"no number: {self!r}")
+
+            def __repr__(self):
+                return "31337"
+
+        def with_cell(value):
+            table = np.eye(50).astype(object)
+            table[1, 2] = value
+            return table
+
+        cells = [31337 + 1j, [31337, 1], {31337: 1}, "31337th", Odd(ValueError), Odd(TypeError), Odd(LookupError)]
+        tables = [
+            31337.0,
+            np.float64(31337.0),
+            np.array(31337.0),
+            31337 + 1j,
+            "31337",
+            [31337],
+            {31337},
+            {"a": [31337]},
+        ]
+        tables += [np.full((2, 2, 2), 31337), [[31337], [31337, 2]], pd.DataFrame({"a": [Odd(OverflowError)] * 50})]
+        for X in (*tables, *map(with_cell, cells), *(pd.DataFrame(with_cell(cell)) for cell in cells)):
+            with pytest.raises((ValueError, TypeError)) as error:
+                use(X, np.arange(50) % 2)
+            assert "31337" not in str(error.value)
+
+    @pytest.mark.parametrize(
+        "model", [DPRidge(), DPLogisticRegression(), DPLogisticRegression(classes=[0, 1])], ids=str
+    )
+    def test_nothing_that_is_no_target_is_quoted(self, model):
+        class Odd:
+            def __float__(self):
+                raise ArithmeticError("31337")
+
+            def __repr__(self):
+                return "31337"
+
+        odd = np.zeros(50, dtype=object)
+        odd[3] = Odd()
+        cell = np.zeros(50, dtype=object)
+        cell[3] = 31337 + 1j
+        for y in (31337.0, "31337", [31337], {31337: 1}, np.full(50, 31337 + 1j), np.full((50, 2), 31337), odd, cell):
+            with pytest.raises((ValueError, TypeError)) as error:
+                model.fit(np.eye(50), y)
+            assert "31337" not in str(error.value)
+
     def test_predictions_quote_nothing_either(self, table):
         X, y = table
         model = DPRidge(random_state=0).fit(X, y)

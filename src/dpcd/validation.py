@@ -51,6 +51,18 @@ _TEXT = (
     "X and y must be numeric, and within the range of double precision: encode categories first, with levels known "
     "beforehand, as in OneHotEncoder(categories=...)"
 )
+_UNREADABLE = "X or y cannot be read: give X as a table of numbers and y as one target for each of its rows"
+# Beginnings of messages of scikit-learn that speak of shapes, names, types and missing values only. All others may
+# quote values, or come to do so.
+_HARMLESS = re.compile(
+    "Input [Xy] contains |Found array with |Found input variables with inconsistent numbers of samples|"
+    "Expected 2D array, got 1D array instead. Reshape|Expected 2D input, got input with shape|"
+    "X has [0-9]+ features, but |X does not contain any features|The feature names should match|"
+    "Feature names are only supported|[yY] should be a 1d array, got an array of shape |y cannot be None|"
+    "[a-zA-Z ]+ requires y to be passed|np.matrix is not supported|Sparse data was passed|"
+    "Expected sequence or array-like, got <class|dtype='numeric' is not compatible with arrays of bytes/strings|"
+    r"float\(\) argument must be a string or a real number, not '\w+'$"
+)
 # What types of columns are called by NumPy, pandas, Polars and Arrow.
 _NUMERIC = re.compile("float|u?int(?!erval)|bool|decimal|double|half|sparse")
 _NO_NUMBERS = {"complex": _COMPLEX, **dict.fromkeys(("date", "time", "duration", "period"), _DATES)}
@@ -110,7 +122,9 @@ def _without_values(X: Any) -> Iterator[None]:
     with np.errstate(all="ignore"):
         try:
             yield
-        except (OverflowError, TypeError, ValueError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:
             explained = _explained(error, X)
             if explained is None:
                 raise
@@ -118,7 +132,7 @@ def _without_values(X: Any) -> Iterator[None]:
 
 
 def _explained(error: Exception, X: Any) -> str | None:
-    """What to say instead of a message that would quote values, or leads to a leak; None if it does neither."""
+    """What to say instead of a message that could quote values, or leads to a leak; None if it does neither."""
     message = str(error)
     other = [name for name, type_ in _columns_by_type(X).items() if name and not _NUMERIC.match(type_)]
     where = f". Of X these columns are of other types than numbers: {', '.join(map(repr, other))}" if other else ""
@@ -136,7 +150,7 @@ def _explained(error: Exception, X: Any) -> str | None:
             f"{message.splitlines()[0]} Missing values are not supported: drop the column, or fill in a number that is "
             f"fixed beforehand. An imputer that learns it from the data would reveal something about them"
         )
-    return None
+    return None if _HARMLESS.match(message) else _UNREADABLE + where
 
 
 def _check_no_label_is_missing(y: Any) -> None:
@@ -173,12 +187,12 @@ def forget_fit(estimator: Any) -> None:
 
 
 def check_two_dimensional(X: Any) -> None:
-    """Refuse a vector of features; scikit-learn would too, quoting its values."""
-    dimensions = X.ndim if hasattr(X, "ndim") else np.ndim(X) if isinstance(X, (list, tuple)) else 2
-    if dimensions == 1:
+    """Refuse a number or a vector of features; scikit-learn would too, quoting its values."""
+    dimensions = X.ndim if hasattr(X, "ndim") else np.ndim(X) if isinstance(X, (list, tuple)) or np.isscalar(X) else 2
+    if dimensions < 2:
         raise ValueError(
-            "Expected 2D array, got 1D array instead. Reshape your data either using array.reshape(-1, 1) if it has a "
-            "single feature or array.reshape(1, -1) if it contains a single sample."
+            f"Expected 2D array, got {dimensions}D array instead. Reshape your data either using array.reshape(-1, 1) "
+            f"if it has a single feature or array.reshape(1, -1) if it contains a single sample."
         )
 
 

@@ -2,13 +2,15 @@ import numpy as np
 import pytest
 
 from dpcd.privacy import BudgetExceeded, Columns, Curator, PrivacyBudget, PrivacyCost, SeededNoise
+from dpcd.privacy.mechanisms import Mechanism
 
 
-class Probe:
+class Probe(Mechanism):
     """A mechanism that remembers whether it saw the data, and may fail."""
 
     description = "probe"
     count = 1
+    cost = None
     noise_multipliers = (1.0, 1.0)
     relation = "replace one record"
 
@@ -128,3 +130,26 @@ def test_relations_do_not_mix(curator):
     with pytest.raises(ValueError, match="do not add up"):
         curator.release(other)
     assert not other.saw_data
+
+
+def test_only_mechanisms_of_the_package_see_data(curator):
+    """A solver may be wrong, but it does not decide what a release costs."""
+
+    class Free:
+        description, count, noise_multipliers, relation = "free", 1, (1.0, 1.0), "replace one record"
+        cost = PrivacyCost()
+
+        def run(self, data, noise):
+            return data.features[0, 0]
+
+    for mechanism in (Free(), Free, None):
+        with pytest.raises(TypeError, match=r"is no mechanism of dpcd\.privacy, where each argues what it costs"):
+            curator.release(mechanism)
+    assert curator.releases == ()
+
+
+def test_a_budget_cannot_be_replaced(curator):
+    budget = curator.budget
+    with pytest.raises(AttributeError):
+        curator.budget = PrivacyBudget(np.inf, 0.5)
+    assert curator.budget is budget

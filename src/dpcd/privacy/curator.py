@@ -53,7 +53,12 @@ class Curator:
         self._lock = threading.Lock()
         self._spent = PrivacyCost()
         self._releases: list[Release] = []
-        self.budget = budget
+        self._budget = budget
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """What everything released may cost together."""
+        return self._budget
 
     @property
     def n_records(self) -> int:
@@ -88,7 +93,7 @@ class Curator:
     @property
     def gaussian_room(self) -> float:
         """μ² of Gaussian releases that the budget still has room for."""
-        return self.budget.gaussian_room(self._spent)
+        return self._budget.gaussian_room(self._spent)
 
     def release(self, mechanism: Mechanism) -> Any:
         """Charge what the mechanism costs, then run it on the data.
@@ -97,7 +102,14 @@ class Curator:
         ------
         BudgetExceeded
             If the budget, or the account, has no room for it. Nothing is charged and nothing is read.
+        TypeError
+            If it is no mechanism of this package, and not derived from one: nobody has argued what it costs.
         """
+        if not any(kind.__module__.startswith(f"{__package__}.") for kind in type(mechanism).__mro__):
+            raise TypeError(
+                f"{type(mechanism).__name__} is no mechanism of {__package__}, where each argues what it costs: "
+                f"release what is there, or derive a class from {__package__}.mechanisms.Mechanism and argue it"
+            )
         # Checked and charged in one go: kernels release the GIL, and two threads must not both pass the check.
         with self._lock:
             self._charge(mechanism)
@@ -113,7 +125,7 @@ class Curator:
             )
         cost = mechanism.cost
         after = self._spent + cost
-        if not self.budget.admits(after):
+        if not self._budget.admits(after):
             total = after.epsilon(self.budget.delta, self.budget.order)
             raise BudgetExceeded(
                 f"{mechanism.description} would bring the total to epsilon = {total:.6g} at "

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dpcd.privacy import BudgetExceeded, Columns, Curator, PrivacyBudget, PrivacyCost, SeededNoise
-from dpcd.privacy.mechanisms import Mechanism
+from dpcd.privacy.mechanism import Mechanism
 
 
 class Probe(Mechanism):

@@ -16,8 +16,8 @@ from dpcd.penalties import L1, Rescaled, WeightedL1, Zero, sized
 from dpcd.privacy import Curator
 from dpcd.privacy.coordinates import CoordinateUpdates
 from dpcd.privacy.mechanism import check_loss
-from dpcd.privacy.rivals.sampling import FixedSize
 from dpcd.privacy.rivals.batches import GradientSteps, VarianceReducedSteps
+from dpcd.privacy.rivals.sampling import FixedSize
 from dpcd.solvers import DPCD, DPGCD, DPSGD, DPSVRG, AdaSSP, Auto, DPBlockCD, DPNewton, Problem, Quadratic
 from problems import name
 

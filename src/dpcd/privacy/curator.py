@@ -108,7 +108,7 @@ class Curator:
         if not any(kind.__module__.startswith(f"{__package__}.") for kind in type(mechanism).__mro__):
             raise TypeError(
                 f"{type(mechanism).__name__} is no mechanism of {__package__}, where each argues what it costs: "
-                f"release what is there, or derive a class from {__package__}.mechanisms.Mechanism and argue it"
+                f"release what is there, or derive a class from {__package__}.mechanism.Mechanism and argue it"
             )
         # Checked and charged in one go: kernels release the GIL, and two threads must not both pass the check.
         with self._lock:

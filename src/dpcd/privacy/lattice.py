@@ -32,14 +32,13 @@ _ROOM = {"gaussian": 2.0**6, "laplace": 2.0**12, "gumbel": 0.0}
 
 
 class Lattice(NamedTuple):
-    """Records contribute integers in [−bound, bound]; `bound` is a power of two below 2⁵¹."""
+    """Records contribute integers in [−bound, bound]; `bound` is a power of two below 2⁵¹.
+
+    Sums of integers are `exact`: they do not depend on the order of additions.
+    """
 
     bound: float
-
-    @property
-    def exact(self) -> bool:
-        """Whether sums do not depend on the order of additions."""
-        return True
+    exact: bool = True
 
     def encode(self, v: float, scale: float) -> Any:
         """Round v·scale, clamped to ± bound, to an integer."""
@@ -51,17 +50,10 @@ class Lattice(NamedTuple):
 
 
 class Unclipped(NamedTuple):
-    """Records contribute real numbers as they are. Not private: for ε = ∞ without clipping only."""
+    """Records contribute real numbers as they are, in units of 1. Not private: for ε = ∞ without clipping only."""
 
-    @property
-    def exact(self) -> bool:
-        """As in `Lattice`."""
-        return False
-
-    @property
-    def bound(self) -> float:
-        """A unit of 1: there is no bound."""
-        return 1.0
+    bound: float = 1.0
+    exact: bool = False
 
     def encode(self, v: float, scale: float) -> Any:
         """v·scale."""

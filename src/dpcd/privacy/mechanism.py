@@ -70,6 +70,8 @@ class NoisySum:
 
     relation = REPLACE_ONE
     law: ClassVar[str] = "gaussian"
+    #: One release, whatever the number of sums.
+    count = 1
 
     @property
     def size(self) -> int:
@@ -92,11 +94,6 @@ class NoisySum:
     def noise_groups(self) -> tuple[tuple[int, float], ...]:
         """How many sums get what part of the noise."""
         return ((self.size, 1.0),)
-
-    @property
-    def count(self) -> int:
-        """One release, whatever the number of sums."""
-        return 1
 
     @property
     def noise_multipliers(self) -> tuple[float, float]:

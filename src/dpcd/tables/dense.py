@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.tables.table import Floats, Summand, added_up, cuts
+from dpcd.tables.table import Floats, Summand
 
 _COPIED_AT_A_TIME = 1024
+# Fewer records than this are done before a thread has started.
+_WORTH_A_THREAD = 2**16
 
 
 class _Clip(NamedTuple):
@@ -40,6 +44,8 @@ class Columns:
 
     features: NDArray[Any]
     target: Floats
+    n_records: int = field(init=False)
+    n_columns: int = field(init=False)
     # What is still to be done to features in single precision, in order.
     _clips: list[_Clip] = field(default_factory=list, init=False, repr=False)
 
@@ -50,6 +56,8 @@ class Columns:
                 f"features must be a table and the target have an entry for each of its rows, got shapes "
                 f"{self.features.shape} and {self.target.shape}"
             )
+        object.__setattr__(self, "n_records", int(self.features.shape[0]))
+        object.__setattr__(self, "n_columns", int(self.features.shape[1]))
 
     @classmethod
     def copy_of(cls, features: Any, target: Any, intercept: bool = False) -> Columns:
@@ -65,21 +73,19 @@ class Columns:
             columns[:, n_features] = 1.0
         return cls(columns, np.array(target, dtype=np.float64))
 
-    @property
-    def n_records(self) -> int:
-        """Number of records, which is public."""
-        return int(self.features.shape[0])
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns, the intercept's included, which is public."""
-        return int(self.features.shape[1])
-
     def sums(self, summand: Summand, lattice: Any) -> NDArray[Any]:
-        """Sum of what all records add; in threads if they add integers."""
-        ends = cuts(self.n_records) if lattice.exact else [0, self.n_records]
-        parts = [_Slice(self, first, last) for first, last in itertools.pairwise(ends)]
-        return added_up(lambda part: summand.sums(part, lattice), parts)
+        """Sum of what all records add.
+
+        Many records are shared among threads if what they add are integers, which add up to the same in any order.
+        """
+        workers = min(os.cpu_count() or 1, self.n_records // _WORTH_A_THREAD)
+        if workers < 2 or not lattice.exact:
+            return summand.sums(self.part(0, self.n_records), lattice)
+        ends = [self.n_records * k // workers for k in range(workers + 1)]
+        parts = [self.part(first, last) for first, last in itertools.pairwise(ends)]
+        with ThreadPoolExecutor(workers) as pool:
+            totals = list(pool.map(lambda part: summand.sums(part, lattice), parts))
+        return np.asarray(sum(totals[1:], start=totals[0]))
 
     def clip_features(self, lower: Floats, upper: Floats, center: Floats) -> None:
         """Replace x_j by clip(x_j, lower_j, upper_j) − center_j in the first columns."""

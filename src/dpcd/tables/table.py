@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-
-# Fewer records than this are done before a thread has started.
-WORTH_A_THREAD = 2**16
 
 
 class Part(Protocol):
@@ -67,18 +62,3 @@ class Table(Protocol):
 
     def sums(self, summand: Summand, lattice: Any) -> NDArray[Any]:
         """Sum of what all records add."""
-
-
-def added_up(sums: Callable[[Any], NDArray[Any]], parts: Sequence[Any]) -> NDArray[Any]:
-    """Sum over parts, each in a thread of its own: integers add up to the same in any order."""
-    if len(parts) == 1:
-        return sums(parts[0])
-    with ThreadPoolExecutor(len(parts)) as pool:
-        totals = list(pool.map(sums, parts))
-    return np.asarray(sum(totals[1:], start=totals[0]))
-
-
-def cuts(n_records: int) -> list[int]:
-    """Where to cut so many records for the processors there are."""
-    workers = max(1, min(os.cpu_count() or 1, n_records // WORTH_A_THREAD))
-    return [n_records * k // workers for k in range(workers + 1)]

@@ -34,7 +34,7 @@ class LaplaceSecondMoments(WithinRanges):
             raise ValueError(f"epsilon must be positive, got {self.epsilon}")
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """One release for each moment."""
         return self.size
 

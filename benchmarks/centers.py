@@ -14,8 +14,8 @@ import numpy as np
 
 from dpcd.losses import Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
-from dpcd.solvers.looks import hides_center
-from dpcd.solvers.scales import Declared, prepare
+from dpcd.ranges.looks import hides_center
+from dpcd.ranges.scales import Declared, prepare
 
 N = 1000
 KINDS = {

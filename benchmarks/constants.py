@@ -40,7 +40,7 @@ def multiplied(constant, factor):
     setattr(holder, name, old._replace(**{field[0]: new}) if field else new)
     if module == "looks" and name in ("FEATURES", "TARGET", "TARGET_ALONE"):
         # They are handed over by the module that asks for ranges.
-        setattr(importlib.import_module("dpcd.solvers.scales"), name, getattr(holder, name))
+        setattr(importlib.import_module("dpcd.ranges.scales"), name, getattr(holder, name))
 
 
 def means(tables, options, constant=None, factor=1.0):

@@ -12,10 +12,10 @@ from dpcd.losses import Logistic, Squared
 from dpcd.nonprivate import newton_optimum, objective
 from dpcd.penalties import Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.ranges.sizes import Sizes
 from dpcd.solvers import DPBlockCD, DPNewton, Problem
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.joint import Scaled
-from dpcd.solvers.sizes import Sizes
 from fitting import lost, solve
 
 

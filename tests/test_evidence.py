@@ -10,9 +10,9 @@ import pytest
 from dpcd import DPRidge
 from dpcd.experiments.families import family
 from dpcd.losses import Squared
-from dpcd.solvers.evidence import Evidence
-from dpcd.solvers.sizes import Sizes
-from dpcd.solvers.tails import Cut
+from dpcd.quadratic.evidence import Evidence
+from dpcd.quadratic.tails import Cut
+from dpcd.ranges.sizes import Sizes
 
 TRUE = np.array([[1.0, 0.2], [0.2, 0.1]])
 MINIMUM = np.array([1.0, -2.0])

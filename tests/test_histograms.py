@@ -8,7 +8,7 @@ import pytest
 from dpcd.compilation import compiled
 from dpcd.privacy import kernels
 from dpcd.privacy.kernels import BUCKETS, CELLS
-from dpcd.solvers.histograms import Reading, _histograms, _windows, folded, shapes
+from dpcd.ranges.histograms import Reading, _histograms, _windows, folded, shapes
 
 N = 10_000
 

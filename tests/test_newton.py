@@ -13,11 +13,11 @@ from dpcd.nonprivate import newton_optimum, objective, optimum
 from dpcd.penalties import L1, L2, Box, WeightedL1, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
+from dpcd.quadratic.model import Quadratic
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.newton import _believed_hessian, _Model
-from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.unseen import Unseen
 from fitting import lost, solve, spent_share, symmetric_noise
 from problems import LOSSES, PENALTIES, name, simulate

@@ -9,6 +9,7 @@ from dpcd.losses import Huber, Logistic, Squared
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
+from dpcd.ranges.scales import Declared, prepare
 from dpcd.solvers import (
     DPCD,
     DPGCD,
@@ -29,7 +30,6 @@ from dpcd.solvers import (
     Screened,
 )
 from dpcd.solvers.mixture import factors_of_two_groups
-from dpcd.solvers.scales import Declared, prepare
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import KeepingNoise, RecordingCurator, ReplayingCurator, check_books, check_sensitivity
 

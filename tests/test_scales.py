@@ -8,9 +8,9 @@ import pytest
 from dpcd import DPLogisticRegression, DPRidge, UselessModelWarning
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
+from dpcd.ranges.looks import hides_columns
+from dpcd.ranges.scales import Declared, prepare, usual_shares
 from dpcd.solvers import GaussianSmoothness, LaplaceSmoothness
-from dpcd.solvers.looks import hides_columns
-from dpcd.solvers.scales import Declared, prepare, usual_shares
 
 SQUARED = Squared()
 

@@ -13,12 +13,12 @@ from dpcd.losses import Huber, Logistic, Squared
 from dpcd.penalties import L2, Zero
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.records import GradientSizes
+from dpcd.ranges.sizes import Sizes
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem
 from dpcd.solvers.clips import Clips, Look
 from dpcd.solvers.joint import Clip, Scaled
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.newton import _Model
-from dpcd.solvers.sizes import Sizes
 from dpcd.solvers.unseen import Unseen, _tail
 from fitting import lost, solve, spent_share
 from replay import RecordingCurator

@@ -31,8 +31,8 @@ from dpcd.privacy.coordinates import CoordinateUpdates
 from dpcd.privacy.lattice import Floats, Integers
 from dpcd.privacy.mechanism import NoisySum
 from dpcd.privacy.noise import NoiseSource
+from dpcd.ranges.scales import Declared, prepare
 from dpcd.solvers import Auto, GaussianSmoothness, Problem, Solver
-from dpcd.solvers.scales import Declared, prepare
 
 Method = Literal["clopper-pearson", "gaussian"]
 

@@ -25,8 +25,8 @@ from dpcd.penalties import L1, L2, ElasticNet, Penalty, Rescaled, Zero, sized
 from dpcd.planning import Plan
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.statement import library_version
+from dpcd.ranges.scales import Declared, Scales, prepare
 from dpcd.solvers import Auto, Problem, Solution
-from dpcd.solvers.scales import Declared, Scales, prepare
 from dpcd.usefulness import (
     HARDLY,
     MOST,

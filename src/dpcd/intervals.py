@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.solvers.quadratic import Quadratic, half_width
+from dpcd.quadratic.model import Quadratic, half_width
 
 Floats = NDArray[np.float64]
 

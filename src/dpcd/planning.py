@@ -22,12 +22,12 @@ from dpcd.losses import ABOUT_LABELS, Logistic, Loss, Squared
 from dpcd.penalties import L1, L2, Penalty, Zero
 from dpcd.privacy import PrivacyBudget
 from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
+from dpcd.ranges.looks import TARGET_ALONE, hides_center, noise_in_counts
+from dpcd.ranges.scales import only_center, usual_shares
 from dpcd.solvers.auto import Choice, choose
 from dpcd.solvers.block import USED, DPBlockCD, full_steps
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import LEAST_RECORDS
-from dpcd.solvers.looks import TARGET_ALONE, hides_center, noise_in_counts
-from dpcd.solvers.scales import only_center, usual_shares
 from dpcd.usefulness import MOST, large_delta, most_stay_out, no_update, too_many_classes
 
 #: About four of five forecasts are right within this factor.

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpcd.privacy import Columns, Curator, PrivacyStatement, randomness
 from dpcd.privacy.columns import ClippedMeans, SecondMoments
 from dpcd.privacy.statement import library_version
-from dpcd.solvers.looks import Limits, Range, locate
+from dpcd.ranges.looks import Limits, Range, locate
 from dpcd.solvers.problem import Floats
 from dpcd.validation import (
     BUDGET_DOC,

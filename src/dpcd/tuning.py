@@ -26,7 +26,7 @@ from dpcd.estimators import _Parts, _PrivateLinearModel, opened_account
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyStatement, randomness
 from dpcd.privacy.search import BestCandidate, Law, Measure, NumberOfRuns, gaussian_budget
 from dpcd.privacy.statement import library_version
-from dpcd.solvers.looks import target_rms
+from dpcd.ranges.looks import target_rms
 from dpcd.usefulness import warn_of
 from dpcd.validation import checked_budget, forget_fit
 

@@ -1,20 +1,20 @@
 """How to spend a budget: solvers, and the private estimates they start from."""
 
+from dpcd.quadratic.model import Quadratic
+from dpcd.ranges.scales import GaussianSmoothness, LaplaceSmoothness
 from dpcd.solvers.auto import Auto
 from dpcd.solvers.block import DPBlockCD
 from dpcd.solvers.cd import DPCD
-from dpcd.solvers.frank_wolfe import DPFrankWolfe
-from dpcd.solvers.greedy import DPGCD
 from dpcd.solvers.newton import DPNewton
-from dpcd.solvers.perturbation import ObjectivePerturbation, OutputPerturbation
 from dpcd.solvers.problem import Problem, Solution, Solver
-from dpcd.solvers.quadratic import Quadratic
-from dpcd.solvers.scales import GaussianSmoothness, LaplaceSmoothness
-from dpcd.solvers.scd import DPSCD
+from dpcd.solvers.rivals.adassp import AdaSSP, BoostedAdaSSP
+from dpcd.solvers.rivals.frank_wolfe import DPFrankWolfe
+from dpcd.solvers.rivals.greedy import DPGCD
+from dpcd.solvers.rivals.perturbation import ObjectivePerturbation, OutputPerturbation
+from dpcd.solvers.rivals.scd import DPSCD
+from dpcd.solvers.rivals.sgd import DPSGD
+from dpcd.solvers.rivals.svrg import DPSVRG
 from dpcd.solvers.screening import Screened
-from dpcd.solvers.sgd import DPSGD
-from dpcd.solvers.statistics import AdaSSP, BoostedAdaSSP
-from dpcd.solvers.svrg import DPSVRG
 
 __all__ = [
     "DPCD",

@@ -10,10 +10,10 @@ from scipy.special import ndtr
 
 from dpcd.losses import Squared
 from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
+from dpcd.ranges.sizes import Sizes
 from dpcd.solvers.clips import clip_multiple
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.problem import Floats
-from dpcd.solvers.sizes import Sizes
 
 # Shares of the budget for what a move does to predictions, and for the curvature and the slope of the loss at its end.
 # A budget of so few records tells nothing about the latter two.

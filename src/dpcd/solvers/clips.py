@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpcd.ranges.sizes import Sizes
 from dpcd.solvers.joint import Clip, Scaled
 from dpcd.solvers.problem import Floats
-from dpcd.solvers.sizes import Sizes
 
 # Clips are factor·(nμ/p)^power times the mean size of gradients, within limits: (factor, power, least, most). Noise is
 # proportional to them and bias falls with them, so the more budget for each column, the larger a clip. Even-handed

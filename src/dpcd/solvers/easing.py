@@ -9,8 +9,8 @@ import numpy as np
 
 from dpcd.losses import Huber, Squared
 from dpcd.privacy.records import GradientSizes
+from dpcd.ranges.sizes import Sizes
 from dpcd.solvers.joint import Scaled
-from dpcd.solvers.sizes import Sizes
 
 # Share of the budget that tells how far targets are from the start, for a loss that turns linear, how many thresholds
 # away is far and how many are absurd, and how many steps are left for the loss itself.

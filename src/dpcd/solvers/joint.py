@@ -13,10 +13,10 @@ from dpcd.losses import ABOUT_LABELS, Logistic, Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix, View
+from dpcd.quadratic.model import Quadratic
+from dpcd.ranges.sizes import VISIBLE, WINDOW_OCTAVES, Sizes
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
-from dpcd.solvers.quadratic import Quadratic
-from dpcd.solvers.sizes import VISIBLE, WINDOW_OCTAVES, Sizes
 
 # Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
 _RADIUS = 1.5

@@ -10,9 +10,11 @@ import numpy as np
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Curator
 from dpcd.privacy.records import MomentMatrix
+from dpcd.quadratic.evidence import Evidence
+from dpcd.quadratic.model import Quadratic
+from dpcd.quadratic.tails import Cut
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.easing import Easing
-from dpcd.solvers.evidence import Evidence
 from dpcd.solvers.joint import (
     LARGEST_SHARE,
     Clip,
@@ -24,9 +26,7 @@ from dpcd.solvers.joint import (
 )
 from dpcd.solvers.moments import Moments, hidden_by_noise, shrunk
 from dpcd.solvers.problem import Floats, Problem, Solution
-from dpcd.solvers.quadratic import Quadratic
 from dpcd.solvers.start import Start
-from dpcd.solvers.tails import Cut
 from dpcd.solvers.unseen import Unseen
 
 # How much more of the budget each gradient gets than the one before it.

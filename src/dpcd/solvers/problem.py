@@ -13,7 +13,7 @@ from dpcd.losses import Loss
 from dpcd.penalties import Penalty, sized
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.privacy.mechanism import Mechanism
-from dpcd.solvers.quadratic import Quadratic
+from dpcd.quadratic.model import Quadratic
 
 Floats = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from dpcd.privacy.choices import TopCoordinates
 from dpcd.solvers.cd import DPCD
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.problem import Problem, Solution, Solver, rehearse
-from dpcd.solvers.scd import DPSCD
-from dpcd.solvers.sgd import DPSGD
+from dpcd.solvers.rivals.scd import DPSCD
+from dpcd.solvers.rivals.sgd import DPSGD
 from dpcd.solvers.start import Start
 
 # In units of (typical slope)·(column's root mean square). Only the order of the sums matters: a low clip hardly changes

@@ -13,11 +13,11 @@ from scipy.special import gammainccinv, ndtri
 
 from dpcd.losses import Squared
 from dpcd.privacy.records import GradientSizes
+from dpcd.ranges.sizes import Sizes
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import Floats
-from dpcd.solvers.sizes import Sizes
 
 # So many deviations of the noise in a scale are not hidden.
 _DOUBT = 2.0

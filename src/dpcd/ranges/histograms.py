@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpcd.privacy.kernels import BUCKETS, LARGEST_EXPONENT
-from dpcd.solvers.problem import Floats
+from dpcd.privacy.lattice import Floats
 
 # Octaves below and above its scale in which a shape has a part.
 _BELOW, _ABOVE = 12, 9

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from dpcd.privacy import Curator
 from dpcd.privacy.columns import ClippedMeans, DyadicCounts
 from dpcd.privacy.kernels import CELLS
-from dpcd.solvers.histograms import Reading, folded
-from dpcd.solvers.problem import Floats
+from dpcd.privacy.lattice import Floats
+from dpcd.ranges.histograms import Reading, folded
 
 # Noise in a count, as a part of the records, with which most columns are read well, and with which their tails and rare
 # flags are seen.

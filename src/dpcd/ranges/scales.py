@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dpcd.losses import Loss
 from dpcd.privacy import Curator
 from dpcd.privacy.columns import SecondMoments
+from dpcd.privacy.lattice import Floats
 from dpcd.privacy.rivals.laplace import LaplaceSecondMoments
-from dpcd.solvers.looks import (
+from dpcd.ranges.looks import (
     DEVIATIONS,
     FEATURES,
     LEAST_SHARE,
@@ -26,7 +27,6 @@ from dpcd.solvers.looks import (
     look_share,
     mean_share,
 )
-from dpcd.solvers.problem import Floats
 
 # Noise in a second moment that is worth paying for, as a part of the squared range, and what may be paid at most.
 _NOISE_IN_MOMENT, _MOST_FOR_MOMENTS = 0.003, 0.06

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpcd.solvers.problem import Floats
-from dpcd.solvers.tails import Cut
+from dpcd.privacy.lattice import Floats
+from dpcd.quadratic.tails import Cut
 
 # Where noise in counts of sizes is more than this part of the records, nothing is known of what clips cut off.
 _TOO_HAZY = 0.05

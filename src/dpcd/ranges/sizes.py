@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import erf, ndtr
 
 from dpcd.privacy import Curator
+from dpcd.privacy.lattice import Floats
 from dpcd.privacy.records import GradientSizes
-from dpcd.solvers.problem import Floats
 
 #: A histogram shows something when three octaves hold more than so many deviations of noise, if they could be any three
 #: of a hundred.

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaincinv, ndtri, stdtrit
 
-from dpcd.solvers.problem import Floats
-from dpcd.solvers.sizes import Sizes
+from dpcd.privacy.lattice import Floats
+from dpcd.ranges.sizes import Sizes
 
 # Sizes are those of Student's residuals, with so many degrees of freedom, times those of normal rows; or of normal
 # residuals times such rows times lognormal numbers with this spread.

@@ -1,3 +1,4 @@
+import dataclasses
 import datetime
 import json
 import math
@@ -30,7 +31,7 @@ from dpcd.losses import Huber, Logistic, SmoothedHinge
 from dpcd.nonprivate import optimum
 from dpcd.penalties import L2, Box, WeightedL1
 from dpcd.privacy import Curator, PrivacyCost
-from dpcd.solvers import DPCD, GaussianSmoothness, LaplaceSmoothness
+from dpcd.solvers import DPCD, DPNewton, GaussianSmoothness, LaplaceSmoothness
 from test_sklearn import ESTIMATORS
 
 EXACT = {"epsilon": math.inf, "solver": DPCD(n_passes=3000, clip=math.inf, average="last")}
@@ -359,6 +360,64 @@ class TestConventions:
         for parameter in estimator().get_params():
             assert f"\n{parameter} :" in estimator.__doc__, parameter
         assert "{" not in estimator.__doc__.replace('{"l2", "l1", "elasticnet"}', "")
+
+
+class Failing(DPCD):
+    """A solver whose arithmetic fails once something was released."""
+
+    outcome = math.nan
+
+    def solve(self, curator, problem, parts, choices):
+        solution = super().solve(curator, problem, parts, choices)
+        if isinstance(self.outcome, float):
+            return dataclasses.replace(solution, weights=np.full_like(solution.weights, self.outcome))
+        raise self.outcome("Singular matrix")
+
+
+class TestDoublePrecision:
+    """Whatever is declared, a fit is finite, or says why it is not."""
+
+    @pytest.mark.parametrize(
+        "outcome", [np.linalg.LinAlgError, OverflowError, ZeroDivisionError, FloatingPointError, math.nan, math.inf]
+    )
+    def test_that_is_left_is_said_in_words(self, outcome, regression, monkeypatch):
+        X, y = regression
+        monkeypatch.setattr(Failing, "outcome", outcome)
+        for model, target in ((DPRidge(), y), (DPLogisticRegression(), y > 0)):
+            model.set_params(solver=Failing(n_passes=1), random_state=0)
+            with pytest.raises(ValueError, match="the fit left the range of double precision") as error:
+                model.fit(X, target)
+            assert type(error.value) is ValueError
+            assert "Singular" not in str(error.value)
+            assert error.value.__suppress_context__
+            assert not hasattr(model, "coef_")
+
+    @pytest.mark.filterwarnings("ignore")
+    @pytest.mark.parametrize(
+        ("bounds", "smoothness"),
+        [
+            ((-1e-20, 1e140), [1e-300, 1.0, 1.0, 1.0, 1e300]),
+            ((-1e-160, 1e-20), [1e140, 1e-160, 1e-20, 1e-100, 1e20]),
+            ((-1e308, 1e308), None),
+        ],
+    )
+    def test_of_declarations_of_any_size(self, bounds, smoothness, regression):
+        X, y = regression
+        shared = {"feature_bounds": bounds, "smoothness": smoothness}
+        for model, target in (
+            (DPRidge(epsilon=math.inf, **shared), y),
+            (DPLasso(epsilon=100.0, target_bounds=bounds, **shared), 1e-160 * y),
+            (DPLinearSVC(width=1e-160, alpha=1.0, solver=DPNewton(), **shared), y > 0),
+            (DPHuberRegressor(threshold=1e140, **shared), 1e140 * y),
+        ):
+            try:
+                model.set_params(random_state=0).fit(X, target)
+            except ValueError as error:
+                if "double precision" not in str(error):
+                    raise
+            else:
+                assert np.all(np.isfinite(model.coef_))
+                assert np.all(np.isfinite(model.intercept_))
 
 
 class TestFailedFits:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from textwrap import dedent
 from typing import Any, NamedTuple
@@ -137,6 +139,23 @@ def _documented(cls):
     return cls
 
 
+@contextmanager
+def _within_double_precision() -> Iterator[None]:
+    """Say in words of a fit what a solver says in words of arithmetic: of public and released numbers alone."""
+    try:
+        yield
+    except (ArithmeticError, np.linalg.LinAlgError):
+        raise ValueError(
+            "the fit left the range of double precision, and what it had released by then is paid for: units, or what "
+            "is declared (bounds, smoothness, parameters of the loss, alpha), are too many orders of magnitude apart"
+        ) from None
+
+
+def _check_finite(weights: np.ndarray) -> None:
+    if not np.isfinite(weights).all():
+        raise FloatingPointError
+
+
 class _Parts(NamedTuple):
     """Loss, penalty, solver and declared numbers of a fit: everything but the data."""
 
@@ -238,6 +257,7 @@ class _PrivateLinearModel(BaseEstimator):
         solver.check(parts.loss, parts.penalty, n_columns, self.fit_intercept, private=math.isfinite(epsilon))
         return parts
 
+    @_within_double_precision()
     def _solve(self, curator: Curator, parts: _Parts, choices: np.random.Generator) -> None:
         """Learn scales and fit the weights within the curator's budget."""
         n_features, loss = curator.n_columns - self.fit_intercept, parts.loss
@@ -262,10 +282,12 @@ class _PrivateLinearModel(BaseEstimator):
             )
             solutions.append(parts.solver.solve(curator, problem, len(positive_classes) - len(solutions), choices))
         weights = np.array([solution.weights for solution in solutions])
+        _check_finite(weights)
         coefficients, intercepts = weights[:, :n_features], np.zeros(len(weights))
         if self.fit_intercept:
             shift = 0.0 if scales.features is None else coefficients @ scales.features.center
             intercepts = weights[:, n_features] - shift + scales.target_center
+            _check_finite(intercepts)
         ranges = scales.features
         self.feature_ranges_ = None if ranges is None else np.column_stack([ranges.lower, ranges.upper])
         self._centers = np.zeros(n_features) if ranges is None else ranges.center

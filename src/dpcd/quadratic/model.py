@@ -245,7 +245,12 @@ class Quadratic:
     def located(self) -> tuple[Floats, Floats]:
         """The unpenalised minimum as far as it is known, and the covariance of its error."""
         if self.evidence is not None:
-            return self.evidence.located()
+            try:
+                return self.evidence.located()
+            except (ArithmeticError, np.linalg.LinAlgError):
+                raise ValueError(
+                    "no confidence intervals: what the fit released is too many orders of magnitude apart"
+                ) from None
         if self.covariance is None:
             raise ValueError("confidence intervals need the covariance of the error, which this quadratic lacks")
         try:

@@ -3,7 +3,9 @@
 import json
 import math
 import pickle
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import dp_accounting
 import numpy as np
@@ -331,11 +333,39 @@ class TestBestCandidate:
         assert best.value == 0.0
         assert not shown
 
+    def test_warnings_of_losers_stay_secret_in_threads(self):
+        """Filters of warnings belong to all threads: those of one search are neither another's, nor anybody else's."""
+
+        class Slow(Constant):
+            def fit(self, curator):
+                for _ in range(20):
+                    warnings.warn("a loser speaks", stacklevel=1)
+                    time.sleep(1e-4)
+                return super().fit(curator)
+
+        def run(seed):
+            noise = SeededNoise(np.random.default_rng(seed))
+            for _ in range(3):
+                tournament(lambda generator: Slow(0.0, []), NumberOfRuns(4, "poisson")).run(zeros(), noise)
+            warnings.warn("somebody else speaks", stacklevel=1)
+
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(run, range(4)))
+        assert [str(warning.message) for warning in shown] == ["somebody else speaks"] * 4
+
     def test_if_all_fail_that_is_what_comes_out(self, rng):
-        with pytest.raises(ValueError, match="too bad"):
-            tournament(lambda generator: Constant(0.0, [], failure=ValueError("too bad"))).run(
-                zeros(), SeededNoise(rng)
-            )
+        class Failing(Constant):
+            def fit(self, curator):
+                try:
+                    raise ArithmeticError("with frames that hold data")
+                except ArithmeticError:
+                    super().fit(curator)
+
+        with pytest.raises(ValueError, match="too bad") as error:
+            tournament(lambda generator: Failing(0.0, [], failure=ValueError("too bad"))).run(zeros(), SeededNoise(rng))
+        assert error.value.__context__ is error.value.__cause__ is None
 
     def test_scores_need_noise(self):
         with pytest.raises(ValueError, match="scores without noise"):

@@ -60,7 +60,7 @@ def encode(lattice: Any, v: Any, scale: Any) -> Any:
 
 def from_elsewhere(plugin: Any) -> bool:
     """Whether a class or a function is none of this package's."""
-    return plugin.__module__.partition(".")[0] != __name__.partition(".")[0]
+    return (plugin.__module__ or "").partition(".")[0] != __name__.partition(".")[0]
 
 
 def _method(plugin: Any, name: str) -> Any:

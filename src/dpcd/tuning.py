@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
@@ -356,10 +355,7 @@ class _Candidate:
 
     def fit(self, curator: Curator) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Fit the model, and return its coefficients, its intercepts and the ranges of the features."""
-        # A warning of a candidate would tell that it was tried.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.model._solve(curator, self.parts, self._choices)
+        self.model._solve(curator, self.parts, self._choices)
         ranges = self.model.feature_ranges_ if self.model.clip_predictions else None
         return np.atleast_2d(self.model.coef_), np.atleast_1d(self.model.intercept_), ranges
 

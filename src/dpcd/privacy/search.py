@@ -37,8 +37,10 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import cached_property
@@ -275,6 +277,31 @@ class MeanLoss(NoisySum):
         return np.logaddexp.reduce(logs, axis=0) - own
 
 
+class _InSearch(type):
+    """Every warning is of this kind in a thread that tries candidates, and none elsewhere."""
+
+    threads = threading.local()
+
+    def __subclasscheck__(cls, category: type) -> bool:
+        return getattr(cls.threads, "trying", False)
+
+
+class _OfACandidate(Warning, metaclass=_InSearch):
+    """For the filter of warnings: it belongs to all threads, and ignoring everything would silence other ones."""
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Ignore this thread's warnings: they would tell of candidates that did not win, and of how many there were."""
+    # Put in front anew for each candidate, as other threads may bring back filters of before. It stays there.
+    warnings.simplefilter("ignore", _OfACandidate)
+    _InSearch.threads.trying = True
+    try:
+        yield
+    finally:
+        _InSearch.threads.trying = False
+
+
 class Candidate(Protocol):
     """A model with settings of its own, not yet fitted."""
 
@@ -360,19 +387,18 @@ class BestCandidate:
     def run(self, data: Columns, noise: NoiseSource) -> tuple[Candidate, float] | None:
         """The best candidate and its noisy mean loss; None if none was tried."""
         best: tuple[float, Candidate | Exception] | None = None
-        # A warning would tell of candidates that did not win, and of how many there were.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for _ in range(self.number.draw(noise)):
-                # A generator for each: the winner's settings are released, and nothing of another may follow from them.
+        for _ in range(self.number.draw(noise)):
+            # A generator for each: the winner's settings are released, and nothing of another may follow from them.
+            with _unheard():
                 outcome = self._one(data, noise, noise.generator())
-                if best is None or outcome[0] < best[0]:
-                    best = outcome
+            if best is None or outcome[0] < best[0]:
+                best = outcome
         if best is None:
             return None
         loss, candidate = best
         if isinstance(candidate, Exception):
-            # Without the frames it passed through, which hold raw data.
+            # Without the frames that it and what led to it passed through, which hold raw data.
+            candidate.__context__ = None
             raise candidate.with_traceback(None) from None
         return candidate, loss
 

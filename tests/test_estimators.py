@@ -509,6 +509,16 @@ class TestStatement:
         assert str(statement).startswith("NOT PRIVATE")
         assert json.loads(statement.to_json())["epsilon"] == "inf"
 
+    @pytest.mark.filterwarnings("ignore::dpcd.UselessModelWarning")
+    @pytest.mark.parametrize("classifier", [DPLogisticRegression, DPLinearSVC])
+    def test_says_what_labels_that_occur_reveal(self, regression, classifier):
+        X, y = regression
+        note = "the classes are the labels that occur, so one that a single record has reveals it: declare classes"
+        for classes, told in ((None, True), ([False, True], False)):
+            statement = classifier(classes=classes, random_state=0).fit(X, y > 0).privacy_
+            assert (note in statement.notes) == (f"note: {note}" in str(statement)) == told
+        assert note not in DPRidge(random_state=0).fit(X, y).privacy_.notes
+
 
 class TestBadInput:
     @pytest.mark.parametrize(

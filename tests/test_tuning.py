@@ -476,6 +476,7 @@ class TestPrivateSearch:
         several = search(DPLinearSVC(), epsilon=8.0).fit(X, np.digitize(y, [-1, 1]))
         assert several.best_estimator_.coef_.shape == (3, 3)
         assert "3 classes, taken from the labels" in str(several.privacy_)
+        assert any(note.startswith("the classes are the labels that occur") for note in several.privacy_.notes)
 
     def test_settings_of_all_kinds(self, table):
         space = [

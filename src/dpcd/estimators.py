@@ -307,11 +307,15 @@ class _PrivateLinearModel(BaseEstimator):
         self._keep(coefficients, intercepts)
 
     def _notes(self) -> tuple[str, ...]:
-        """Notes of the privacy statement: those of the solver, and the features that stay out."""
-        out = self.unseen_features_
+        """Notes of the privacy statement: of the solver, on labels, and the features that stay out."""
+        notes, out = (*self._solver_notes, *self._notes_on_labels()), self.unseen_features_
         if not 0 < len(out) <= MOST * self.n_features_in_:
-            return self._solver_notes
-        return (*self._solver_notes, stay_out(len(out), self.n_features_in_, listed_names(self, out)))
+            return notes
+        return (*notes, stay_out(len(out), self.n_features_in_, listed_names(self, out)))
+
+    def _notes_on_labels(self) -> tuple[str, ...]:
+        """What taking the classes from the labels reveals."""
+        return ()
 
     def _concerns(self, plan: Plan) -> tuple[str, ...]:
         """Reasons why the model can be of little use, from public and released numbers alone."""
@@ -483,6 +487,11 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):
         source = "taken from the labels" if self.classes is None else "declared"
         lines = super()._taken_as_public(n_records, n_features, declared, account)
         return (*lines, f"{len(self.classes_)} classes, {source}")
+
+    def _notes_on_labels(self):
+        if self.classes is not None:
+            return ()
+        return ("the classes are the labels that occur, so one that a single record has reveals it: declare classes",)
 
     def _positive_classes(self):
         return [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))

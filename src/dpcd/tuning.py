@@ -217,7 +217,7 @@ class PrivateSearch(BaseEstimator):
             curator.private,
             library_version(),
             budget.order,
-            (*notes, *concerns),
+            (*notes, *template._notes_on_labels(), *concerns),
         )
         # Whoever asks the model what it cost is told the price of the search, and whoever fits it anew pays as much.
         model.set_params(epsilon=self.epsilon, delta=self.delta, allow_large_delta=self.allow_large_delta)

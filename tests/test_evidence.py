@@ -30,7 +30,6 @@ def evidence(**fields):
             "doubts": (0.5 * np.eye(2),),
             "metric": np.eye(2),
             "sampling": 1e-8 * np.eye(2),
-            "guessed": np.zeros(2),
             "change": 0.0,
             "bias": 0.0,
             "reach": 1.0,

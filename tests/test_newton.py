@@ -18,7 +18,6 @@ from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
 from dpcd.solvers.joint import Scaled
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.newton import _believed_hessian, _Model
-from dpcd.solvers.unseen import Unseen
 from fitting import lost, solve, spent_share, symmetric_noise
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
@@ -311,7 +310,7 @@ class TestTheModel:
         problem = Problem(loss, Zero(), 0.25 * np.mean(X**2, axis=0), 3)
         moments = Moments.unknown(3, 3.0, 0.0)
         scaled = Scaled.of(curator, problem, 1)
-        return _Model(scaled, Unseen(scaled, moments), np.zeros(3))
+        return _Model(scaled, moments, np.zeros(3))
 
     @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=name)
     @pytest.mark.parametrize(

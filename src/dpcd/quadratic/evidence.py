@@ -39,8 +39,6 @@ class Evidence:
         Second moments of the columns, and where noise hides them what they could be: positive definite.
     sampling
         Covariance of the mean gradient of n records.
-    guessed
-        What the linear term owes to a guess, which may be wrong by as much.
     change
         By how much a gradient at distance 1 may be another than the Hessian says, in each number.
     bias
@@ -60,7 +58,6 @@ class Evidence:
     doubts: tuple[Floats, ...]
     metric: Floats
     sampling: Floats
-    guessed: Floats
     change: float
     bias: float | Cut
     reach: float
@@ -109,7 +106,6 @@ class _Field:
         self.pull = self.error_here @ (self.alike.T @ (self.inverse @ self.said.ravel()))
         rest = (self.inverse @ (self.said - self.pull).ravel()).reshape(self.said.shape)
         self.hessian = evidence.curvature + self._learnt(rest)
-        self.pull = self.pull - evidence.guessed / unit
 
     def _of_distance(self, squares: Floats) -> Floats:
         """Variance of a gradient at such squared distances from here beside that of noise."""
@@ -176,7 +172,7 @@ class _Field:
         # No direction makes more than all predictions: weights there are as large as the second moments admit.
         admitted = np.linalg.inv(np.linalg.cholesky(evidence.metric))
         level = max(float(np.trace(hessian)) / size, np.finfo(float).tiny)
-        fixed = evidence.sampling / self.unit**2 + self.bias * one + np.diag((evidence.guessed / self.unit) ** 2)
+        fixed = evidence.sampling / self.unit**2 + self.bias * one
         for _ in range(_ROUNDS):
             error = self._error(move, self.doubts, 1.0) + fixed + evidence.change**2 * float(move @ move) * one
             total = float(np.trace(error))

@@ -17,7 +17,6 @@ from dpcd.solvers.mixture import factors_of_two_groups
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
-from dpcd.solvers.unseen import Unseen
 
 # Noise grows with the number of steps and bias falls with it: best near nμ/(2.5p) steps of full length. Below .3 of one
 # step nothing is left of them but noise, nor is with a budget of so few records, however few columns there are.
@@ -113,12 +112,11 @@ class DPBlockCD(WholeRecordSolver):
             return scaled.standing(Start.of(scaled, 1.0).point)
         start = Start.of(scaled)
         moments, moments_share = self._moments(scaled, wanted)
-        unseen = Unseen(scaled, moments)
-        pace = self._pace(unseen.moments, wanted, start.flatness, scaled.even_handed)
+        pace = self._pace(moments, wanted, start.flatness, scaled.even_handed)
         whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric
         easing = Easing(scaled, pace.n_steps)
         along = Along(scaled, wanted)
-        taken = moments_share + start.share + along.share + unseen.share + easing.share
+        taken = moments_share + start.share + along.share + easing.share
         clips = Clips.of(easing.at(0), pace.n_steps, taken, easing.ends, USED)
         if not clips.begin(whitening, start.point):
             return scaled.standing(start.point)
@@ -128,17 +126,13 @@ class DPBlockCD(WholeRecordSolver):
         point, path, gradients, noises = start.point, [start.point], [], []
         lengths: list[float] = []
         for t in range(pace.n_steps):
-            if t == 1:
-                unseen.look(point, clips)
             clips.scaled = easing.at(t)
             gradient, noise = clips.scaled.gradient(whitening, point, clips.at(t, whitening, point), shares[t])
             gradients.append(gradient)
             noises.append(noise)
-            variances = np.array(noises) ** 2 * float(np.mean(np.diag(pace.metric)))
-            pull = unseen.pulls(np.array(path), np.array(gradients), variances)[-1]
             lengths.append(pace.length(lengths, whitening, np.array(gradients), np.array(noises), shares))
             steep = hessian / lengths[-1]
-            point = scaled.step(steep, steep @ point - gradient - pull, point)
+            point = scaled.step(steep, steep @ point - gradient, point)
             path.append(point)
         last = pace.n_averaged
         move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
@@ -152,7 +146,7 @@ class DPBlockCD(WholeRecordSolver):
             move *= along.factor(start.point, move, squared_length, slope)
         path.append(scaled.admitted(start.point + move))
         points = np.array([scaled.weights(u) for u in path[1:]])
-        return Solution(points[-1], pace.n_steps, points, unseen.notes)
+        return Solution(points[-1], pace.n_steps, points)
 
     def _moments(self, scaled: Scaled, wanted: float) -> tuple[Moments, float]:
         """Second moments, and the share of the budget that they took: nothing, where steps do not need them."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaincc
 
 from dpcd.solvers.problem import Floats
 
@@ -20,9 +19,6 @@ _BEYOND_NOISE, _RAISED = 1.5, 0.75
 _NOTHING, _KEPT = 0.5, 0.3
 # The spread that noise explains may be so many of its deviations larger than it seems.
 _FLUCTUATIONS = 2.0
-# What normal rows would lose by being shortened, times this, is not taken for records far out. One look alone is in a
-# metric in which ordinary rows may be long: what it misses is so much more doubtful than its noise says.
-_ORDINARY, _ONE_LOOK = 2.0, 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +33,6 @@ class Moments:
         B, lower triangular, with B·S·Bᵀ = I.
     added, hidden
         What of S is there only because of noise, and what was added to its diagonal, which is 1 by construction.
-    missing, uncertainty
-        What releases did not show of each column, beyond what they never show of ordinary rows, and the standard
-        deviation of its noise.
     noise
         Standard deviation of the noise on the diagonal, in whitened coordinates.
     radius
@@ -54,8 +47,6 @@ class Moments:
     whitening: Floats
     added: Floats
     hidden: Floats
-    missing: Floats
-    uncertainty: Floats
     noise: float
     radius: float
     unwhitened: Floats
@@ -68,7 +59,7 @@ class Moments:
 
         `look` releases B·S·Bᵀ for a B, rows B·x longer than `radius` shortened, with this noise on its diagonal.
         """
-        whitening, missed, magnified = np.eye(size), [], []
+        whitening = np.eye(size)
         for past in range(rounds):
             released = look(whitening)
             unsure = hidden_by_noise(released, noise)
@@ -86,17 +77,7 @@ class Moments:
             hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
             matrix = matrix + np.diag(hidden)
             whitening = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
-            # What is not there of a column that stands apart, shrinking eigenvalues would put there.
-            shown = np.diag(unwhitened @ released @ unwhitened.T)
-            missed.append(1.0 - shown - _ORDINARY * _lost_by_ordinary_rows(released, noise, radius))
-            magnified.append(np.sum(unwhitened**2, axis=1))
-        # Of the noise in a look, so much is in each column.
-        precisions = np.array(magnified) ** -2.0
-        missing = np.maximum(0.0, np.average(missed, axis=0, weights=precisions))
-        uncertainty = (_ONE_LOOK if rounds == 1 else 1.0) * noise / np.sqrt(precisions.sum(axis=0))
-        return cls(
-            matrix, whitening, added, hidden, missing, uncertainty, noise, radius, unwhitened, left * noise, unsure
-        )
+        return cls(matrix, whitening, added, hidden, noise, radius, unwhitened, left * noise, unsure)
 
     @classmethod
     def unknown(cls, size: int, radius: float, noise: float) -> Moments:
@@ -104,9 +85,8 @@ class Moments:
 
         They are as doubtful as a release with this noise.
         """
-        one, nothing = np.eye(size), np.zeros(size)
-        doubt = np.full(size, noise)
-        return cls(one, one, np.zeros((size, size)), nothing, nothing, doubt, noise, radius, one, noise, noise)
+        one = np.eye(size)
+        return cls(one, one, np.zeros((size, size)), np.zeros(size), noise, radius, one, noise, noise)
 
     @property
     def seen(self) -> Floats:
@@ -152,16 +132,3 @@ def hidden_by_noise(released: Floats, noise: float) -> float:
     spread = float(np.sum((released - np.trace(released) / size * np.eye(size)) ** 2)) / (noise**2 * freedom)
     ratio = max(0.0, spread - 1.0) + _FLUCTUATIONS * math.sqrt(2.0 / freedom)
     return noise * math.sqrt(ratio / (1.0 + ratio))
-
-
-def _lost_by_ordinary_rows(released: Floats, noise: float, radius: float) -> float:
-    """The part of second moments that normal rows lose by being shortened to a norm.
-
-    Second moments of 1 make p together. Half of the squared norm of normal rows has about a gamma distribution, with
-    fewer degrees of freedom than p the more columns agree, and rows are often long then.
-    """
-    size = len(released)
-    squares = float(np.sum(released**2)) - noise**2 * size * (size + 1) / 2.0
-    freedom = min(max(float(np.trace(released)) ** 2 / max(squares, 1e-12), 1.0), float(size))
-    half, bound = freedom / 2.0, radius**2 / 2.0 * freedom / size
-    return float(gammaincc(half + 1.0, bound) - bound / half * gammaincc(half, bound))

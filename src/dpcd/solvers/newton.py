@@ -27,7 +27,6 @@ from dpcd.solvers.joint import (
 from dpcd.solvers.moments import Moments, hidden_by_noise, shrunk
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
-from dpcd.solvers.unseen import Unseen
 
 # How much more of the budget each gradient gets than the one before it.
 _GROWTH, _GROWTH_IF_QUADRATIC = 1.6, 1.2
@@ -117,14 +116,14 @@ class DPNewton(WholeRecordSolver):
         hessian_share = self.hessians / max(1, len(refreshed))
         weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(self.n_steps)
         start, easing = Start.of(scaled), Easing(scaled, self.n_steps)
-        unseen = Unseen(scaled, scaled.moments(self.moments, rounds=2))
-        taken = self.moments + start.share + hessian_share * len(refreshed) + unseen.share + easing.share
+        moments = scaled.moments(self.moments, rounds=2)
+        taken = self.moments + start.share + hessian_share * len(refreshed) + easing.share
         clips = Clips.of(easing.at(0), self.n_steps, taken, easing.ends)
-        if not clips.begin(unseen.moments.whitening, start.point):
+        if not clips.begin(moments.whitening, start.point):
             return scaled.standing(start.point)
         left = 1.0 - taken - clips.total
 
-        model = _Model(scaled, unseen, start.point)
+        model = _Model(scaled, moments, start.point)
         path: list[Floats] = []
         point, step, repeats = start.point, 0, 0
         while step < len(weights):
@@ -144,13 +143,9 @@ class DPNewton(WholeRecordSolver):
                 repeats += 1
             else:
                 step += 1
-            if quadratic and len(path) == 1:
-                unseen.look(point, clips)
-                model.begin()
-            point = model.step(point, clips.at(len(path), model.moments.whitening, point), share)
+            point = model.step(point, clips.at(len(path), moments.whitening, point), share)
             path.append(scaled.weights(point))
-        quadratic_model = model.quadratic(clips)
-        return Solution(path[-1], len(path), np.array(path), unseen.notes, quadratic_model)
+        return Solution(path[-1], len(path), np.array(path), quadratic=model.quadratic(clips))
 
 
 @dataclass(eq=False)
@@ -159,19 +154,18 @@ class _Model:
 
     Parameters
     ----------
-    scaled, unseen
-        The problem, the second moments of its columns and what of them no release shows.
+    scaled, moments
+        The problem, and the second moments of its columns.
     start
         Where the steps begin.
     """
 
     scaled: Scaled
-    unseen: Unseen
+    moments: Moments
     start: Floats
     hessian: Floats = field(init=False)
     whitened: Floats = field(init=False)
     linear: Floats = field(init=False)
-    guessed: Floats = field(init=False)
     variance: float = field(init=False)
     level: float = 1.0
     unsure: float | None = None
@@ -181,17 +175,8 @@ class _Model:
     variances: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Take the Hessian from the moments as they are known."""
         self.hessian = self.scaled.problem.loss.curvature * self.moments.matrix
         self.whitened = np.eye(self.scaled.size)
-
-    @property
-    def moments(self) -> Moments:
-        """Second moments of the columns."""
-        return self.unseen.moments
 
     def turn_to(self, scaled: Scaled) -> None:
         """Go on with a problem that differs in its loss: gradients of another say nothing about it."""
@@ -239,9 +224,7 @@ class _Model:
         hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / scaled.size
         trust = 1.0 / (variances + doubt * distances + hidden)
         trust /= trust.sum()
-        pulls = self.unseen.pulls(points, gradients, variances)
-        self.guessed = trust @ pulls
-        self.linear = trust @ (points @ self.hessian - gradients) - self.guessed
+        self.linear = trust @ (points @ self.hessian - gradients)
         self.variance = float(trust**2 @ variances)
         end = scaled.step(self.hessian, self._believed_linear(), point)
         if quadratic:
@@ -306,14 +289,13 @@ class _Model:
         scaled, moments, loss = self.scaled, self.moments, self.scaled.problem.loss
         size, whitening, quadratic = scaled.size, moments.whitening, isinstance(loss, Squared)
         back = np.linalg.inv(whitening)
-        believed = np.diag(self.unseen.hidden)
-        seen = whitening @ (moments.seen + believed) @ whitening.T
+        seen = whitening @ moments.seen @ whitening.T
         noise = whitening @ moments.unwhitened * math.sqrt(moments.unsure)
         # Rows that were shortened are missing in all directions, in proportion to what is there.
         lost = max(0.0, 1.0 - float(np.trace(seen)) / size)
         root, doubts = _root(seen), tuple[Floats, ...]()
         if quadratic:
-            doubts = (noise, math.sqrt(math.sqrt(2.0) * lost) * root, whitening @ np.sqrt(believed))
+            doubts = (noise, math.sqrt(math.sqrt(2.0) * lost) * root)
             curvature, change = seen, 0.0
         elif self.unsure is None:
             return None
@@ -329,9 +311,8 @@ class _Model:
             variances=np.array(self.variances),
             curvature=curvature,
             doubts=doubts,
-            metric=whitening @ (moments.matrix - np.diag(moments.hidden) + believed) @ whitening.T,
+            metric=whitening @ (moments.matrix - np.diag(moments.hidden)) @ whitening.T,
             sampling=sampling / scaled.curator.n_records,
-            guessed=whitening @ self.guessed,
             change=change,
             bias=self._bias(clips, typical),
             reach=typical / loss.curvature,

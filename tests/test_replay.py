@@ -29,7 +29,6 @@ from dpcd.solvers import (
     Problem,
     Screened,
 )
-from dpcd.solvers.mixture import factors_of_two_groups
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import KeepingNoise, RecordingCurator, ReplayingCurator, check_books, check_sensitivity
 
@@ -173,11 +172,6 @@ def a_rare_class(rng):
     return X, np.where(rng.random(40_000) < 1.0 / (1.0 + np.exp(5.5 - X[:, 1])), 1.0, -1.0), Logistic()
 
 
-def one_of_many(rng):
-    X = rng.normal(size=(4000, 30))
-    return X, X[:, 4] + rng.normal(size=4000), Squared()
-
-
 def looks_before_the_first_step(mechanisms):
     """How often sizes are looked at; 0 if no step follows."""
     kinds = [type(mechanism) for mechanism in mechanisms]
@@ -200,7 +194,6 @@ def many_columns(rng):
         (far_targets, DPNewton()),
         (far_targets, DPBlockCD()),
         (a_rare_class, DPNewton()),
-        (one_of_many, DPBlockCD()),
         (few_records, DPNewton()),
         (few_records, DPBlockCD()),
         (few_records, AdaSSP(moments=0.2)),
@@ -208,15 +201,8 @@ def many_columns(rng):
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_paths_that_few_tables_take_replay(sample, solver, monkeypatch, rng):
-    """Eased thresholds, Hessians that are released again, weights in two groups, second looks, and no moments."""
-    told_apart = []
-
-    def telling(squares):
-        told_apart.append(factors_of_two_groups(squares) is not None)
-        return factors_of_two_groups(squares)
-
-    monkeypatch.setattr("dpcd.solvers.block.factors_of_two_groups", telling)
+def test_paths_that_few_tables_take_replay(sample, solver, rng):
+    """Eased thresholds, Hessians that are released again, second looks, and no moments."""
     X, y, loss = sample(rng)
     other_X, other_y = X.copy(), y.copy()
     other_X[7], other_y[7] = 1e6, (-y[7] if isinstance(loss, Logistic) else 1e9)
@@ -229,7 +215,6 @@ def test_paths_that_few_tables_take_replay(sample, solver, monkeypatch, rng):
     assert {
         far_targets: len(thresholds) > 3,
         a_rare_class: sum(isinstance(mechanism, MomentMatrix) and mechanism.weighted for mechanism in mechanisms) > 2,
-        one_of_many: any(told_apart),
         few_records: looks_before_the_first_step(mechanisms) == 2,
         many_columns: not any(isinstance(mechanism, MomentMatrix) for mechanism in mechanisms),
     }[sample], "the path is not taken"

@@ -13,7 +13,6 @@ from dpcd.solvers.along import Along
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.easing import Easing
 from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
-from dpcd.solvers.mixture import factors_of_two_groups
 from dpcd.solvers.moments import Moments
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
@@ -255,11 +254,8 @@ class _Pace(NamedTuple):
         part = next((part for least, part in _TAILS if self.wanted > least), 0.0)
         return max(1, math.floor(part * self.n_steps))
 
-    def believed(self, move: Floats, lengths: Floats, noises: Floats, squared_length: float) -> Floats | float:
+    def believed(self, move: Floats, lengths: Floats, noises: Floats, squared_length: float) -> float:
         """The part of a move from the start that is believed; above 1 where steps surely ended too early.
-
-        It is another for each coordinate where few of them have most of what was found, whatever the move does to
-        predictions.
 
         Parameters
         ----------
@@ -276,12 +272,11 @@ class _Pace(NamedTuple):
         full = np.minimum(1.0, lengths / max(1.0, self.flattest))
         weights = _weights_in_average(1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full, self.n_averaged)
         variance = float(weights**2 @ noises**2)
-        inverse = np.diag(np.linalg.inv(self.metric))
         # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
         explained, steepness = size * variance / length, 1.0
         # Noise is alike in all directions, and signal mostly in steep ones, where it counts for more: what is to be
         # compared is what they do to predictions. There the move is longer by this than noise would be.
-        steeper = squared_length * size / (length * float(inverse.sum()))
+        steeper = squared_length * size / (length * float(np.trace(np.linalg.inv(self.metric))))
         if steeper > _STEEP:
             steepness = (steeper - explained) / max(1.0 - explained, 0.1)
             explained /= steeper
@@ -292,8 +287,7 @@ class _Pace(NamedTuple):
             left = np.cumprod(1.0 - np.minimum(1.0, _DONE * full * steepness))
             undone = float(np.mean(left[-self.n_averaged :]))
             stretch = min(1.0 / (1.0 - undone), 1.0 + self.wanted)
-        kept = factors_of_two_groups(move**2 / (variance * inverse)) if variance > 0.0 else None
-        return stretch * (max(0.0, 1.0 - explained) if kept is None else kept)
+        return stretch * max(0.0, 1.0 - explained)
 
 
 def _weights_in_average(kept: Floats, last: int) -> Floats:

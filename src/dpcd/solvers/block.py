@@ -40,13 +40,6 @@ USED = 0.5
 # Part of the way to the minimum that a full step does, and of earlier noise that it forgets: losses have less curvature
 # than the moments say, and in some directions much less.
 _DONE, _FORGOTTEN = 0.7, 0.7
-# For labels steps go the farther, the more their gradients stand out from noise. Until this part of them is taken they
-# are so much shorter than the budget alone suggests. What is usual, in units of the full steps wanted; then how much of
-# what is more or less counts (a power), the limits of what comes of it, and how many more steps there are for it.
-_CAUTIOUS_PART, _CAUTIOUS = 0.2, 0.7
-_USUAL, _COUNTS, _WEAK, _STRONG, _ROOM = 0.95, 0.5, 0.5, 2.0, 1.5
-# No step is shorter than this part of what it would be without that.
-_SHORTEST = 0.25
 # A move is stretched only if it is longer than noise by so many deviations.
 _SURE = 2.0
 # A move is in steep directions where it does so many times as much to predictions as it would elsewhere.
@@ -112,7 +105,7 @@ class DPBlockCD(WholeRecordSolver):
         start = Start.of(scaled)
         moments, moments_share = self._moments(scaled, wanted)
         pace = self._pace(moments, wanted, start.flatness, scaled.even_handed)
-        whitening, hessian = _whitening(pace.metric), problem.loss.curvature * pace.metric
+        whitening, steep = _whitening(pace.metric), problem.loss.curvature / pace.length * pace.metric
         easing = Easing(scaled, pace.n_steps)
         along = Along(scaled, wanted)
         taken = moments_share + start.share + along.share + easing.share
@@ -122,22 +115,18 @@ class DPBlockCD(WholeRecordSolver):
         growth = self.growth or (_GROWTH_IF_FORGOTTEN if wanted > _MANY_FULL_STEPS else _GROWTH)
         shares: Floats = np.float64(growth) ** np.arange(pace.n_steps)
         shares *= (1.0 - taken - clips.total) / shares.sum()
-        point, path, gradients, noises = start.point, [start.point], [], []
-        lengths: list[float] = []
+        point, path, noises = start.point, [start.point], []
         for t in range(pace.n_steps):
             clips.scaled = easing.at(t)
             gradient, noise = clips.scaled.gradient(whitening, point, clips.at(t, whitening, point), shares[t])
-            gradients.append(gradient)
             noises.append(noise)
-            lengths.append(pace.length(lengths, whitening, np.array(gradients), np.array(noises), shares))
-            steep = hessian / lengths[-1]
             point = scaled.step(steep, steep @ point - gradient, point)
             path.append(point)
         last = pace.n_averaged
         move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
         squared_length, in_metric = along.squared_length(move), float(move @ pace.metric @ move)
-        noise_of_steps = np.array(lengths) * noises / problem.loss.curvature
-        move *= pace.believed(move, np.array(lengths), noise_of_steps, squared_length)
+        noise_of_steps = pace.length * np.array(noises) / problem.loss.curvature
+        move *= pace.believed(move, noise_of_steps, squared_length)
         if squared_length > 0.0:
             # Sizes of gradients are those of slopes times those of rows in the metric.
             slope = math.sqrt(clips.squared_size / pace.squared_row)
@@ -157,16 +146,16 @@ class DPBlockCD(WholeRecordSolver):
             return Moments.unknown(size, scaled.radius, size / reach), 0.0
         return scaled.moments(self.moments, rounds=1), self.moments
 
-    def _limit(self, wanted: float, adapts: bool) -> float:
+    def _limit(self, wanted: float, even_handed: bool) -> float:
         """How many steps there may be, for so many of full length."""
-        return self.n_steps or self.most_steps * (_ENOUGH if adapts or wanted > _FEW_FULL_STEPS else 1.0)
+        return self.n_steps or self.most_steps * (_ENOUGH if even_handed or wanted > _FEW_FULL_STEPS else 1.0)
 
-    def _pace(self, moments: Moments, wanted: float, flatness: float, adapts: bool) -> _Pace:
+    def _pace(self, moments: Moments, wanted: float, flatness: float, even_handed: bool) -> _Pace:
         """Steps for noisy moments that together do about as much as so many of full length."""
         metric, flattest = _metric(moments.matrix, moments.noise * math.sqrt(2.0 * len(moments.matrix)))
-        steps = wanted * flattest * (_ROOM if adapts else 1.0)
-        n_steps = self.n_steps or math.ceil(min(max(steps, _FEWEST_STEPS), self._limit(wanted, adapts)))
-        return _Pace(metric, flattest, wanted, n_steps, flatness, adapts)
+        steps = max(wanted * flattest, _FEWEST_STEPS)
+        n_steps = self.n_steps or math.ceil(min(steps, self._limit(wanted, even_handed)))
+        return _Pace(metric, flattest, wanted, n_steps, flatness)
 
 
 class _Pace(NamedTuple):
@@ -183,9 +172,6 @@ class _Pace(NamedTuple):
         How many steps there are.
     flatness
         As in `Start`: where the loss is flat, steps forget little.
-    adapts
-        Whether steps are the longer, the more their gradients stand out from noise. Slopes for labels are bounded,
-        so that nothing is lost by a cautious start. Residuals of a regression would stay large meanwhile.
     """
 
     metric: Floats
@@ -193,51 +179,11 @@ class _Pace(NamedTuple):
     wanted: float
     n_steps: int
     flatness: float = 1.0
-    adapts: bool = False
 
-    def length(
-        self, before: list[float], whitening: Floats, gradients: Floats, noises: Floats, shares: Floats
-    ) -> float:
-        """How long the next step is in the metric, from what was released so far.
-
-        Parameters
-        ----------
-        before
-            Lengths of the steps before it.
-        whitening, gradients, noises
-            B with B·M·Bᵀ = I, the gradients up to that of this step, and the noise of each in the metric.
-        shares
-            Shares of the budget of all gradients.
-        """
-        if self.wanted == 0.0:
-            return 1.0
-        far, even = self.wanted * self.flattest, self.wanted * self.flattest / self.n_steps
-        if self.adapts and noises[-1] > 0.0:
-            far *= self._strength(sum(before), whitening, gradients, noises, shares)
-        left = (far - sum(before)) / (self.n_steps - len(before))
-        return min(_LONGEST_STEP, max(left, _SHORTEST * even))
-
-    def _strength(self, gone: float, whitening: Floats, gradients: Floats, noises: Floats, shares: Floats) -> float:
-        """What the number of full steps is multiplied by, because gradients stand out so much from noise."""
-        size, taken = len(self.metric), len(noises) - 1
-        # Squared length of the gradient at the start, over that of the noise in one with all of the budget.
-        usual = (_USUAL * self.wanted) ** 2
-        if taken < _CAUTIOUS_PART * self.n_steps:
-            doubt = 2.0 / (size * _CAUTIOUS_PART**2)
-            return 1.0 - (1.0 - _CAUTIOUS) * usual**2 / (usual**2 + doubt)
-        # In units of the noise of the last one, so that nothing is too small to be squared.
-        noises, last = noises / noises[-1], noises[-1]
-        weights = noises**-2.0 / np.sum(noises**-2.0)
-        mean = weights @ (gradients / last)
-        mean = whitening * mean if whitening.ndim == 1 else whitening @ mean
-        # Gradients have become shorter on the way.
-        done = _DONE * gone / self.flattest
-        unit = size * float(shares[taken] / shares.sum()) * (-math.expm1(-done) / done) ** 2
-        noise = size * float(weights**2 @ noises**2) / unit
-        seen, doubt = max(float(mean @ mean) / unit - noise, 0.0), 2.0 / size * noise**2
-        # Believed as far as noise leaves no more doubt than there was about what is usual.
-        signal = usual + (seen - usual) * usual**2 / (usual**2 + doubt)
-        return float(min(max((signal / usual) ** (_COUNTS / 2.0), _WEAK), _STRONG))
+    @property
+    def length(self) -> float:
+        """How long a step is in the metric, so that all of them together go as far as is wanted."""
+        return min(_LONGEST_STEP, self.wanted * self.flattest / self.n_steps) if self.wanted > 0.0 else 1.0
 
     @property
     def squared_row(self) -> float:
@@ -254,23 +200,24 @@ class _Pace(NamedTuple):
         part = next((part for least, part in _TAILS if self.wanted > least), 0.0)
         return max(1, math.floor(part * self.n_steps))
 
-    def believed(self, move: Floats, lengths: Floats, noises: Floats, squared_length: float) -> float:
+    def believed(self, move: Floats, noises: Floats, squared_length: float) -> float:
         """The part of a move from the start that is believed; above 1 where steps surely ended too early.
 
         Parameters
         ----------
         move
             From the start to the average of the last points.
-        lengths, noises
-            How long each step was in the metric, and the standard deviation of its noise.
+        noises
+            Standard deviations of the noise of each step in the metric.
         squared_length
             Mean square of what the move adds to predictions, as far as it is known.
         """
         size, length = len(move), float(move @ self.metric @ move)
         if length == 0.0:
             return 1.0
-        full = np.minimum(1.0, lengths / max(1.0, self.flattest))
-        weights = _weights_in_average(1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full, self.n_averaged)
+        full = min(1.0, self.length / max(1.0, self.flattest))
+        kept = 1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full
+        weights = _weights_in_average(kept, self.n_steps, self.n_averaged)
         variance = float(weights**2 @ noises**2)
         # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
         explained, steepness = size * variance / length, 1.0
@@ -281,27 +228,22 @@ class _Pace(NamedTuple):
             steepness = (steeper - explained) / max(1.0 - explained, 0.1)
             explained /= steeper
         stretch = 1.0
-        if np.any(full < 1.0) and (1.0 + _SURE * math.sqrt(2.0 / size)) * explained < 1.0:
+        if full < 1.0 and (1.0 + _SURE * math.sqrt(2.0 / size)) * explained < 1.0:
             # Short steps that end early leave part of the way undone: it is made up for if what they found is surely
             # more than noise.
-            left = np.cumprod(1.0 - np.minimum(1.0, _DONE * full * steepness))
-            undone = float(np.mean(left[-self.n_averaged :]))
+            left = 1.0 - min(1.0, _DONE * full * steepness)
+            undone = float(np.mean(left ** np.arange(self.n_steps - self.n_averaged + 1.0, self.n_steps + 1.0)))
             stretch = min(1.0 / (1.0 - undone), 1.0 + self.wanted)
         return stretch * max(0.0, 1.0 - explained)
 
 
-def _weights_in_average(kept: Floats, last: int) -> Floats:
-    """How much of each step's noise is in the average of the last points, if steps keep these parts of what was there.
+def _weights_in_average(kept: float, n_steps: int, last: int) -> Floats:
+    """How much of each step's noise is in the average of the last points, if a step keeps this part of what was there.
 
-    Noise of step t is in point s ≥ t by the product of what the steps after t up to s kept.
+    Noise of step t is in point s ≥ t by what the s − t steps between kept of it.
     """
-    weights, in_point = np.zeros(len(kept)), np.zeros(len(kept))
-    for s, part in enumerate(kept):
-        in_point[:s] *= part
-        in_point[s] = 1.0
-        if s >= len(kept) - last:
-            weights += in_point / last
-    return weights
+    ages = np.arange(n_steps - last, n_steps)[:, None] - np.arange(n_steps)
+    return np.asarray(np.mean(np.where(ages >= 0, kept ** np.abs(ages), 0.0), axis=0))
 
 
 def _metric(moments: Floats, noise: float) -> tuple[Floats, float]:

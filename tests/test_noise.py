@@ -6,6 +6,8 @@ from dpcd.privacy import SecureNoise, SeededNoise, randomness
 
 # Each goodness-of-fit test below raises a false alarm once in 10⁵ runs.
 FALSE_ALARM = 1e-5
+# There are many of these, and each raises one less often than once in 10⁶ runs.
+SMALL_FALSE_ALARM = 1e-6
 
 
 def discrete_pmf(exponent, reach):
@@ -14,23 +16,43 @@ def discrete_pmf(exponent, reach):
     return k, weights / weights.sum()
 
 
-@pytest.mark.parametrize(
-    ("draw", "exponent"),
-    [
-        (lambda size: SecureNoise().gaussian(2.5, size), lambda k: k**2 / (2 * 2.5**2)),
-        (lambda size: SecureNoise().laplace(2.5, size), lambda k: np.abs(k) / 2.5),
-    ],
-    ids=["gaussian", "laplace"],
-)
-def test_secure_noise_follows_the_discrete_law_exactly(draw, exponent):
-    draws = draw(20_000)
-    k, pmf = discrete_pmf(exponent, 200)
-    common = np.flatnonzero(pmf * len(draws) > 10)
-    observed = np.array([np.count_nonzero(draws == k[i]) for i in common])
-    # The rare values are one cell.
-    observed = np.append(observed, len(draws) - observed.sum())
-    expected = np.append(pmf[common], 1 - pmf[common].sum()) * len(draws)
-    assert stats.chisquare(observed, expected).pvalue > FALSE_ALARM
+LAWS = {"gaussian": lambda k, scale: k**2 / (2.0 * scale**2), "laplace": lambda k, scale: np.abs(k) / scale}
+
+
+def p_values(draws, law, scale):
+    """How well draws agree with the discrete law at every common value, in its tails, and in its symmetry."""
+    k, pmf = discrete_pmf(lambda k: LAWS[law](k, scale), 400)
+    # Values beyond the last one that is common enough for the chi-squared law count as that one.
+    last = max(value for value in range(400) if pmf[k >= value].sum() * len(draws) > 50)
+    expected = np.bincount(np.clip(k, -last, last) + last, pmf * len(draws))
+    observed = np.bincount(np.clip(draws, -last, last) + last, minlength=len(expected))
+    found = [stats.chisquare(observed, expected).pvalue]
+    for share in (0.1, 0.01, 0.001):
+        tail = next(value for value in range(1, 400) if pmf[abs(k) >= value].sum() <= share)
+        chance = pmf[abs(k) >= tail].sum()
+        found.append(stats.binomtest(np.count_nonzero(abs(draws) >= tail), len(draws), chance).pvalue)
+    for least in (1, 2):
+        far = draws[abs(draws) >= least]
+        found.append(stats.binomtest(np.count_nonzero(far > 0), len(far)).pvalue if len(far) else 1.0)
+    return found
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("scale", [0.3, 0.5, 1.0, 2.5, 7.0])
+def test_secure_noise_follows_the_discrete_law_exactly(law, scale):
+    assert min(p_values(getattr(SecureNoise(), law)(scale, 40_000), law, scale)) > SMALL_FALSE_ALARM
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_that_finds_what_is_nearly_right(law, rng):
+    """Rounded noise, a scale that is 10 % too small, a tail that is cut off, one sign too often."""
+    right = getattr(SecureNoise(), law)(2.5, 40_000)
+    shrunk = getattr(SecureNoise(), law)(0.9 * 2.5, 40_000)
+    cut = np.where(abs(right) > 7, 0, right)
+    one_sided = np.where(rng.random(len(right)) < 0.1, abs(right), right)
+    for draws, place in ((shrunk, 0), (cut, 3), (one_sided, 4)):
+        assert p_values(draws, law, 2.5)[place] < SMALL_FALSE_ALARM
+    assert p_values(getattr(SeededNoise(rng), law)(0.5, 40_000), law, 0.5)[0] < SMALL_FALSE_ALARM
 
 
 @pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(np.random.default_rng(1))], ids=["secure", "seeded"])

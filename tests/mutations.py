@@ -511,4 +511,32 @@ MUTATIONS = [
         "scale = self.noise_multiplier\n",
         "test_levels.py -k histogram_by_no_more",
     ),
+    Mutation(
+        "anything that names a cost may see data",
+        "curator.py",
+        "for kind in type(mechanism).__mro__):",
+        "for kind in [type(self)]):",
+        "test_curator.py -k only_mechanisms",
+    ),
+    Mutation(
+        "losses that raise are taken",
+        "mechanisms.py",
+        "    check_loss_code(type(loss))\n",
+        "    pass\n",
+        "test_plugins.py -k do_more_than_calculate",
+    ),
+    Mutation(
+        "updates take penalties that are too short",
+        "mechanisms.py",
+        "sized(self.penalty, min(self.n_penalized, len(self.start)))",
+        "sized(self.penalty, 0)",
+        "test_plugins.py -k of_mechanisms",
+    ),
+    Mutation(
+        "candidates are heard",
+        "candidates.py",
+        "    _InSearch.threads.trying = True\n",
+        "    _InSearch.threads.trying = False\n",
+        "test_tuning.py -k losers",
+    ),
 ]

@@ -1,9 +1,16 @@
 """How long the steps of one-block DP-CD are, and how far what they find is believed."""
 
+import math
+
 import numpy as np
 import pytest
 
-from dpcd.solvers.block import _Pace, _weights_in_average
+from dpcd.experiments.families import Sample
+from dpcd.losses import Squared
+from dpcd.penalties import L2
+from dpcd.solvers import DPBlockCD
+from dpcd.solvers.block import _LENGTH_SHARE, _Pace, _squared_length, _weights_in_average
+from fitting import lost, scaled, spent_share
 
 
 class TestBelief:
@@ -45,15 +52,6 @@ class TestBelief:
         # Predictions along it are 10 times as long in the mean square, and so is its length in the metric.
         assert self.believed(pace, along, 0.9, 10.0) == pytest.approx(self.believed(pace, along, 0.9))
 
-    def test_rows_are_as_long_as_their_columns_say(self, rng):
-        X = rng.normal(size=(50_000, 1)) + rng.normal(size=(50_000, 8))
-        X /= np.sqrt(np.mean(X**2, axis=0))
-        values, vectors = np.linalg.eigh(X.T @ X / len(X))
-        for flattest in (0.8, 2.0, 20.0):
-            metric = (vectors * np.maximum(values, flattest)) @ vectors.T
-            expected = np.mean(np.sum(X @ np.linalg.inv(metric) * X, axis=1))
-            assert _Pace(metric, flattest, 2.0, 10).squared_row == pytest.approx(expected, rel=0.02)
-
     def test_noise_of_early_steps_counts_for_less(self):
         # Noise of each step in the last two points: what the steps after it kept of it.
         expected = (np.array([0.6**2, 0.6, 1.0, 0.0]) + np.array([0.6**3, 0.6**2, 0.6, 1.0])) / 2.0
@@ -64,3 +62,44 @@ class TestBelief:
         assert pace.length == pytest.approx(6.0 * 4.0 / 30)
         assert pace._replace(wanted=40.0).length == 1.5, "longer ones would not be safe"
         assert pace._replace(wanted=0.0).length == 1.0, "asked for, though they find nothing but noise"
+
+
+class TestLength:
+    """What a move does to predictions."""
+
+    @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+    def test_is_seen(self, scale, rng):
+        common = rng.normal(size=(4000, 1))
+        X = common + 0.3 * rng.normal(size=(4000, 10))
+        X /= np.sqrt(np.mean(X**2, axis=0))
+        problem = scaled(X, common[:, 0], Squared(), 2.0, intercept=False)
+        for count, move in enumerate((np.ones(10), np.eye(10)[0] - np.eye(10)[1]), start=1):
+            # Octaves are coarse.
+            expected = np.mean((X @ (scale * move)) ** 2)
+            assert _squared_length(problem, scale * move) / expected == pytest.approx(1.0, rel=0.4)
+            assert spent_share(problem.curator) == pytest.approx(count * _LENGTH_SHARE)
+        assert _squared_length(problem, np.zeros(10)) == 0.0
+
+    def test_hardly_any_budget_shows_nothing(self, rng):
+        X = rng.normal(size=(4000, 10))
+        assert _squared_length(scaled(X, X[:, 0], Squared(), 1e-4, intercept=False), np.ones(10)) == 0.0
+
+    @pytest.mark.parametrize("epsilon", [0.1, 0.3])
+    def test_noise_in_a_histogram_does_not_make_moves_long(self, epsilon, rng):
+        X = rng.normal(size=(2000, 30))
+        problems = [scaled(X, X[:, 0], Squared(), epsilon, intercept=False, seed=seed) for seed in range(60)]
+        seen = [_squared_length(problem, np.ones(30)) for problem in problems]
+        assert np.mean(np.array(seen) > 1.5 * 30.0) < 0.15
+
+    def test_a_signal_in_one_steep_direction_is_not_taken_for_noise(self, monkeypatch):
+        """All columns nearly agree, as stations nearby do, and the target follows them."""
+        rng = np.random.default_rng(0)
+        common = rng.normal(size=(6000, 2))
+        X = common @ rng.normal(size=(2, 100)) + 0.4 * rng.normal(size=(6000, 100))
+        y = common[:, 0] + 0.3 * rng.normal(size=6000)
+        sample = Sample("", X, y, Squared(), L2(1e-4))
+        ours = lost(DPBlockCD(), sample, 0.3, range(6))
+        monkeypatch.setattr("dpcd.solvers.block._STEEP", math.inf)
+        without = lost(DPBlockCD(), sample, 0.3, range(6))
+        assert ours.mean() < 0.5 * without.mean()
+        assert ours.max() < 0.3

@@ -294,38 +294,29 @@ class TestBelievedHessians:
         sample = Sample("apart", rng.normal(size=(7400, 20)) + 0.45 * y[:, None], y, Logistic(), L2(1e-4))
         assert np.mean(lost(DPNewton(), sample, 3.0, range(4))) < 0.03
 
-    def test_a_fresh_hessian_is_not_corrected_by_the_way_to_it(self, monkeypatch):
-        corrected, sample = [], family("correlated", 20_000, 4, Logistic())
-        monkeypatch.setattr(_Model, "_correct", lambda model: corrected.append(len(model.points)))
-        solve(DPNewton(n_steps=6), sample.X, sample.y, sample.loss, Zero(), 5.0)
-        assert corrected == [3, 5, 6]
 
+class TestTrust:
+    """How far a step may go, by what the last one did."""
 
-class TestTheModel:
-    def model(self, rng, loss):
+    def longest(self, loss, slope, noise, rng):
+        """After a step of length 2 at whose end the loss rises by this slope along it; a safe step has length 1."""
         X = rng.normal(size=(50, 3))
         curator = RecordingCurator(
             Columns.copy_of(X, np.ones(50)), PrivacyBudget(1.0, 1e-3), SeededNoise(np.random.default_rng(0))
         )
-        problem = Problem(loss, Zero(), 0.25 * np.mean(X**2, axis=0), 3)
-        moments = Moments.unknown(3, 3.0, 0.0)
-        scaled = Scaled.of(curator, problem, 1)
-        return _Model(scaled, moments, np.zeros(3))
+        scaled = Scaled.of(curator, Problem(loss, Zero(), loss.curvature * np.ones(3), 3), 1)
+        model = _Model(scaled, Moments.unknown(3, 3.0, 0.0), np.zeros(3))
+        across = math.sqrt(1.0 - slope**2)
+        model.points = [np.zeros(3), np.array([2.0, 0.0, 0.0])]
+        model.gradients = [np.ones(3), loss.curvature * np.array([slope, across, 0.0])]
+        model.variances = [0.0, (loss.curvature * noise) ** 2]
+        return model._longest_move()
 
-    @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=name)
-    @pytest.mark.parametrize(
-        ("seen", "noise", "factor"),
-        [(-1.0, 0.0, 1.0), (0.5, 0.0, 1.0), (2.0, 0.0, 2.0), (9.0, 0.0, 4.0), (2.0, 0.5, 1.0)],
-    )
-    def test_steps_that_are_certainly_steeper_are_corrected_along_themselves(self, loss, seen, noise, factor, rng):
-        model = self.model(rng, loss)
-        before, step, across = model.hessian.copy(), np.array([1.0, 2.0, 0.0]), np.array([2.0, -1.0, 3.0])
-        model.points = [np.zeros(3), step]
-        model.gradients = [np.ones(3), np.ones(3) + seen * before @ step]
-        model.variances = [noise, noise]
-        model._correct()
-        assert step @ model.hessian @ step == pytest.approx(factor * (step @ before @ step))
-        np.testing.assert_allclose(model.hessian @ across, before @ across)
+    @pytest.mark.parametrize("loss", [Logistic(), Squared(), Huber()], ids=name)
+    def test_half_as_far_as_a_step_that_was_surely_too_long(self, loss, rng):
+        assert self.longest(loss, 0.5, 0.1, rng) == pytest.approx(1.0)
+        assert self.longest(loss, 0.5, 0.2, rng) == pytest.approx(6.0), "it could be noise"
+        assert self.longest(loss, -0.5, 0.0, rng) == pytest.approx(6.0), "it was too short"
 
 
 class TestEasing:

@@ -30,8 +30,8 @@ _RAISED_OCTAVES, _STANDS_OUT, _BY_CHANCE = 4, 3.5, 2.0
 _CANCELS_OUT = 0.6
 # It is lowered by at most one and a half, in such parts of an octave, with so many sizes for those in a bucket.
 _LOWERED_OCTAVES, _FINE, _SPREAD = 1.5, 0.125, 8
-# A mean square is that of buckets that exceed so many, and a tail that of those that exceed the second.
-_SQUARES_STAND_OUT, _IN_A_TAIL = 2.5, 2.0
+# A mean square is that of buckets that exceed so many.
+_SQUARES_STAND_OUT = 2.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,16 +150,6 @@ class Sizes:
     def mean_square(self) -> float:
         """Mean square over all records, those in buckets that do not stand out counted as zero."""
         return float(self._middles**2 @ self._outstanding(_SQUARES_STAND_OUT)) / self.n_records
-
-    def exceeded_by(self, count: float) -> float:
-        """The size that so many records exceed, from buckets that stand out; 0 where these hold fewer."""
-        counts, ends = self._outstanding(_IN_A_TAIL)[::-1], self.edges[::-1]
-        above = np.cumsum(counts)
-        if count > above[-1]:
-            return 0.0
-        bucket = int(np.searchsorted(above, count))
-        part = 1.0 - (above[bucket] - count) / counts[bucket]
-        return float(ends[bucket] * 2.0 ** (-part / self.per_octave))
 
     def kept(self, clip: float) -> float:
         """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""

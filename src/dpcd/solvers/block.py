@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dpcd.privacy import Curator
-from dpcd.solvers.along import Along
+from dpcd.privacy.records import GradientSizes
+from dpcd.ranges.sizes import Sizes
 from dpcd.solvers.clips import Clips
 from dpcd.solvers.easing import Easing
 from dpcd.solvers.joint import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
-from dpcd.solvers.moments import Moments
+from dpcd.solvers.moments import Moments, unexplained
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
 
@@ -42,8 +43,11 @@ USED = 0.5
 _DONE, _FORGOTTEN = 0.7, 0.7
 # A move is stretched only if it is longer than noise by so many deviations.
 _SURE = 2.0
-# A move is in steep directions where it does so many times as much to predictions as it would elsewhere.
-_STEEP = 1.2
+# Share of the budget for what the move from the start does to predictions, which is looked for from so many octaves
+# below what it would be if no direction were steep. It is in steep directions where it does so many times as much.
+_LENGTH_SHARE, _FLAT_OCTAVES, _STEEP = 0.015, 3, 1.2
+# Moves longer than this, or shorter than its inverse, are not looked at.
+_ABSURD = 1e100
 
 
 def full_steps(records: float, size: int) -> float:
@@ -107,8 +111,7 @@ class DPBlockCD(WholeRecordSolver):
         pace = self._pace(moments, wanted, start.flatness, scaled.even_handed)
         whitening, steep = _whitening(pace.metric), problem.loss.curvature / pace.length * pace.metric
         easing = Easing(scaled, pace.n_steps)
-        along = Along(scaled, wanted)
-        taken = moments_share + start.share + along.share + easing.share
+        taken = moments_share + start.share + easing.share + _LENGTH_SHARE
         clips = Clips.of(easing.at(0), pace.n_steps, taken, easing.ends, USED)
         if not clips.begin(whitening, start.point):
             return scaled.standing(start.point)
@@ -124,14 +127,8 @@ class DPBlockCD(WholeRecordSolver):
             path.append(point)
         last = pace.n_averaged
         move = np.average(path[-last:], axis=0, weights=shares[-last:]) - start.point
-        squared_length, in_metric = along.squared_length(move), float(move @ pace.metric @ move)
         noise_of_steps = pace.length * np.array(noises) / problem.loss.curvature
-        move *= pace.believed(move, noise_of_steps, squared_length)
-        if squared_length > 0.0:
-            # Sizes of gradients are those of slopes times those of rows in the metric.
-            slope = math.sqrt(clips.squared_size / pace.squared_row)
-            squared_length *= float(move @ pace.metric @ move) / in_metric
-            move *= along.factor(start.point, move, squared_length, slope)
+        move *= pace.believed(move, noise_of_steps, _squared_length(scaled, move))
         path.append(scaled.admitted(start.point + move))
         points = np.array([scaled.weights(u) for u in path[1:]])
         return Solution(points[-1], pace.n_steps, points)
@@ -186,15 +183,6 @@ class _Pace(NamedTuple):
         return min(_LONGEST_STEP, self.wanted * self.flattest / self.n_steps) if self.wanted > 0.0 else 1.0
 
     @property
-    def squared_row(self) -> float:
-        """Mean square of rows in the metric, whose columns have second moment 1."""
-        values = np.linalg.eigvalsh(self.metric)
-        steep = values > (1.0 + 1e-9) * values[0]
-        # What steep directions leave is spread over the others.
-        left = max(0.0, len(values) - float(values[steep].sum()))
-        return float(np.sum(steep)) + left / float(values[0])
-
-    @property
     def n_averaged(self) -> int:
         """How many of the last points are averaged."""
         part = next((part for least, part in _TAILS if self.wanted > least), 0.0)
@@ -210,31 +198,44 @@ class _Pace(NamedTuple):
         noises
             Standard deviations of the noise of each step in the metric.
         squared_length
-            Mean square of what the move adds to predictions, as far as it is known.
+            Mean square of what the move adds to predictions, of what of it can be seen.
         """
         size, length = len(move), float(move @ self.metric @ move)
-        if length == 0.0:
-            return 1.0
         full = min(1.0, self.length / max(1.0, self.flattest))
-        kept = 1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full
-        weights = _weights_in_average(kept, self.n_steps, self.n_averaged)
-        variance = float(weights**2 @ noises**2)
-        # Shrink towards the start as James and Stein do, by the part of the length that noise explains.
-        explained, steepness = size * variance / length, 1.0
+        left = 1.0 - _FORGOTTEN * math.sqrt(self.flatness) * full
+        weights = _weights_in_average(left, self.n_steps, self.n_averaged)
+        explained, steepness, stretch = size * float(weights**2 @ noises**2), 1.0, 1.0
         # Noise is alike in all directions, and signal mostly in steep ones, where it counts for more: what is to be
         # compared is what they do to predictions. There the move is longer by this than noise would be.
-        steeper = squared_length * size / (length * float(np.trace(np.linalg.inv(self.metric))))
+        steeper = (
+            squared_length * size / (length * float(np.trace(np.linalg.inv(self.metric)))) if length > 0.0 else 0.0
+        )
         if steeper > _STEEP:
-            steepness = (steeper - explained) / max(1.0 - explained, 0.1)
+            steepness = (steeper - explained / length) / max(1.0 - explained / length, 0.1)
             explained /= steeper
-        stretch = 1.0
-        if full < 1.0 and (1.0 + _SURE * math.sqrt(2.0 / size)) * explained < 1.0:
+        if full < 1.0 and unexplained(length, (1.0 + _SURE * math.sqrt(2.0 / size)) * explained) > 0.0:
             # Short steps that end early leave part of the way undone: it is made up for if what they found is surely
             # more than noise.
             left = 1.0 - min(1.0, _DONE * full * steepness)
             undone = float(np.mean(left ** np.arange(self.n_steps - self.n_averaged + 1.0, self.n_steps + 1.0)))
             stretch = min(1.0 / (1.0 - undone), 1.0 + self.wanted)
-        return stretch * max(0.0, 1.0 - explained)
+        return stretch * unexplained(length, explained)
+
+
+def _squared_length(scaled: Scaled, move: Floats) -> float:
+    """Mean square of what a move adds to predictions: one number, whose noise does not grow with p.
+
+    0 where nothing of it can be seen.
+    """
+    length = float(np.linalg.norm(move))
+    if not 1.0 / _ABSURD < length < _ABSURD:
+        return 0.0
+    # From what it is in a direction that is flat to the steepest that there can be.
+    smallest = math.floor(math.log2(length)) - _FLAT_OCTAVES
+    largest = smallest + _FLAT_OCTAVES + math.ceil(math.log2(math.sqrt(scaled.size))) + 2
+    view, multiplier = scaled.view(move[None, :], move), scaled.multiplier(_LENGTH_SHARE)
+    sizes = GradientSizes(view, multiplier, per_octave=1, smallest=smallest, largest=largest, of="rows")
+    return Sizes.of(scaled.curator, sizes).mean_square
 
 
 def _weights_in_average(kept: float, n_steps: int, last: int) -> Floats:

@@ -100,11 +100,16 @@ class Moments:
         return np.asarray(back @ back.T)
 
 
+def unexplained(square: float, noise: float) -> float:
+    """The part of an estimate that is believed, as James and Stein shrink: of its square, noise explains so much."""
+    return max(0.0, 1.0 - noise / square) if square > 0.0 else 0.0
+
+
 def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     """Eigenvalues of a noisy symmetric matrix, shrunk towards their mean, and the part of their spread that is left.
 
-    They are shrunk as James and Stein do, by the part of the spread that noise on the diagonal of this standard
-    deviation explains. Those that stand out above the rest stay what they are.
+    They are shrunk by the part of the spread that noise on the diagonal of this standard deviation explains. Those that
+    stand out above the rest stay what they are.
     """
     reach = _BEYOND_NOISE * noise * math.sqrt(2.0 * len(values))
     ordinary = np.ones(len(values), dtype=bool)
@@ -115,7 +120,7 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     spread = float(np.sum((values[ordinary] - mean) ** 2))
     explained = noise**2 * (count * (count + 1) / 2 - 1)
     # One alone is its own mean, from which it has no distance to shrink.
-    left = 1.0 if count == 1 else max(0.0, 1.0 - explained / spread) if spread > 0.0 else 0.0
+    left = 1.0 if count == 1 else unexplained(spread, explained)
     return np.where(ordinary, mean + left * (values - mean), values), left
 
 

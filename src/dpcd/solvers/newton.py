@@ -24,7 +24,7 @@ from dpcd.solvers.joint import (
     check_share,
     checked_count,
 )
-from dpcd.solvers.moments import Moments, hidden_by_noise, shrunk
+from dpcd.solvers.moments import Moments, hidden_by_noise, shrunk, unexplained
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
 
@@ -44,13 +44,9 @@ _CURVATURE_OF_HIDDEN = 0.15
 # Eigenvalues of a noisy Hessian are raised to twice their noise, within these parts of their mean: a direction that
 # seems to have no curvature would get an endless step.
 _RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
-# Labels are ±1, and the curvature of their losses is another where predictions differ by more than this in root mean
-# square: no step is longer. With other losses that are not quadratic no step is longer than so many times the last.
-_LONGEST_MOVE, _LONGER = 2.0, 3.0
-# The curvature along a step is corrected, by at most this factor, where so many deviations of noise leave no doubt that
-# it is steeper: the last steps go where noise leads them, and would show curvature that is not there. Too little makes
-# steps diverge, too much only makes them short.
-_STEEPER, _CERTAIN = 4.0, 3.0
+# No step changes predictions by more than so many times what the last one or a safe one does, nor by more than half of
+# what the last one did, if the slope at its end says by so many deviations of noise that it was too long.
+_LONGER, _CERTAIN = 3.0, 3.0
 # Sizes are the same where predictions differ by less than this part of a typical residual.
 _SAME_SIZES = 0.5
 # What records whose labels a clip does not look at would pull, this part of it does not cancel out.
@@ -67,7 +63,7 @@ class DPNewton(WholeRecordSolver):
     upper bound of any other's. Then a few gradients, each clipped in the metric of that matrix, in which records are
     about equally long in all directions. All gradients together make a quadratic model of the objective, and the model
     plus the penalty is minimised by coordinate descent, which costs nothing. For a loss that is not quadratic, the
-    Hessian is released again on the way. What successive gradients say about the curvature corrects it.
+    Hessian is released again on the way.
 
     The noise in the matrix grows as p^1.5, so it wants p² well below nμ; `DPBlockCD` takes over from there.
 
@@ -169,7 +165,6 @@ class _Model:
     variance: float = field(init=False)
     level: float = 1.0
     unsure: float | None = None
-    fresh: bool = False
     points: list[Floats] = field(default_factory=list)
     gradients: list[Floats] = field(default_factory=list)
     variances: list[float] = field(default_factory=list)
@@ -200,7 +195,7 @@ class _Model:
         # What was added to the moments is no part of any record, so it is added here too.
         unseen = mean * moments.added + _CURVATURE_OF_HIDDEN * np.diag(moments.hidden)
         self.hessian = scaled.problem.loss.curvature * (seen + unseen)
-        fall, self.level, self.fresh = mean / self.level, mean, True
+        fall, self.level = mean / self.level, mean
         return fall
 
     def step(self, point: Floats, clip: Clip, share: float) -> Floats:
@@ -211,10 +206,6 @@ class _Model:
         self.gradients.append(gradient)
         self.variances.append(noise**2)
         quadratic = isinstance(scaled.problem.loss, Squared)
-        # The last step says what the curvature was on the way, and a Hessian that was just released what it is here.
-        if len(self.points) > 1 and not self.fresh:
-            self._correct()
-        self.fresh = False
         # Every gradient says what the linear term of the model is; the farther from here, the less it is believed.
         curvature = scaled.problem.loss.curvature
         doubt = 2.0 * (curvature * moments.noise) ** 2 + (0.0 if quadratic else _CHANGE_OF_CURVATURE**2 / scaled.size)
@@ -227,45 +218,31 @@ class _Model:
         self.linear = trust @ (points @ self.hessian - gradients)
         self.variance = float(trust**2 @ variances)
         end = scaled.step(self.hessian, self._believed_linear(), point)
-        if quadratic:
-            return end
-        longest = _LONGEST_MOVE if scaled.even_handed else self._longest_move()
-        length = self._length(end - point)
+        length, longest = self._length(end - point), self._longest_move()
         return end if length <= longest else scaled.admitted(point + longest / length * (end - point))
 
     def _longest_move(self) -> float:
-        """A few times the move that is safe whatever the curvature, or the last move; half of that if it was too long.
+        """How far to trust the model: a few times as far as what is safe whatever the curvature, or as the last move.
 
-        Of the curvature of a loss that turns linear, little may be left where most records are.
+        Half as far as the last move, if that was surely too long. Of the curvature of a loss that turns linear, or is
+        sure of most records, little may be left, and moments that are mostly noise may show too little.
         """
         safe, point = self.scaled.problem.loss.curvature * self.moments.matrix, self.points[-1]
-        end = self.scaled.step(safe, safe @ point - self.gradients[-1], point)
-        lengths = [_LONGER * self._length(end - point)]
+        longest = self._length(self.scaled.step(safe, safe @ point - self.gradients[-1], point) - point)
         if len(self.points) > 1:
             last = point - self.points[-2]
-            lengths.append((0.5 if last @ self.gradients[-1] > 0.0 else _LONGER) * self._length(last))
-        return max(lengths)
+            noise = math.sqrt(self.variances[-1] * float(last @ self.moments.metric @ last))
+            if last @ self.gradients[-1] > _CERTAIN * noise:
+                return 0.5 * self._length(last)
+            longest = max(longest, self._length(last))
+        return _LONGER * longest
 
     def _length(self, move: Floats) -> float:
         """By how much a move changes predictions, in root mean square."""
         return math.sqrt(float(move @ self.moments.matrix @ move))
 
-    def _correct(self) -> None:
-        """Correct the curvature along the last step where its ends' gradients clearly say that it is steeper."""
-        step = self.points[-1] - self.points[-2]
-        change = self.hessian @ step
-        expected = float(step @ change)
-        if expected <= 0.0:
-            return
-        seen = float(step @ (self.gradients[-1] - self.gradients[-2]))
-        noise = math.sqrt((self.variances[-1] + self.variances[-2]) * float(step @ self.moments.metric @ step))
-        if seen - _CERTAIN * noise < expected:
-            return
-        factor = min((seen - noise) / expected, _STEEPER)
-        self.hessian = self.hessian + (factor - 1.0) * np.outer(change, change) / expected
-
     def _believed_linear(self) -> Floats:
-        """The linear term, less the part of the move from the start that noise explains, as James and Stein shrink.
+        """The linear term, less the part of the move from the start that noise explains.
 
         Without signal this leads back to the start, and with much of it does nothing.
         """
@@ -273,8 +250,7 @@ class _Model:
         pull = self.linear - standing
         length = float(pull @ np.linalg.solve(self.hessian, pull))
         explained = self.variance * float(np.trace(np.linalg.solve(self.hessian, self.moments.metric)))
-        believed = max(0.0, 1.0 - explained / length) if length > 0.0 else 0.0
-        return np.asarray(standing + believed * pull)
+        return np.asarray(standing + unexplained(length, explained) * pull)
 
     def quadratic(self, clips: Clips) -> Quadratic:
         """The model in the coordinates of the weights."""
@@ -368,8 +344,7 @@ def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tu
     turned[1:, 1:] = (vectors * np.maximum(values, floor)) @ vectors.T
     turned[0, 0] = max(along, _LEAST_EIGENVALUE * mean, noise)
     # Twice what noise explains of what couples the two is taken off: too little of it does no harm.
-    length = float(cross @ cross)
-    turned[1:, 0] = turned[0, 1:] = max(0.0, 1.0 - noise**2 * (size - 1) / length) * cross if length > 0.0 else 0.0
+    turned[1:, 0] = turned[0, 1:] = unexplained(float(cross @ cross), noise**2 * (size - 1)) * cross
     values, vectors = np.linalg.eigh(turned)
     vectors = frame @ vectors
     level = ((size - 1) * mean + float(turned[0, 0])) / size

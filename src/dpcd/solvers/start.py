@@ -10,6 +10,7 @@ import numpy as np
 from dpcd.losses import Loss
 from dpcd.privacy.records import JointGradient, View
 from dpcd.solvers.joint import Scaled
+from dpcd.solvers.moments import unexplained
 from dpcd.solvers.problem import Floats
 
 # A mean label is believed if it exceeds so many deviations of noise. No constant prediction is beyond the next number,
@@ -62,7 +63,8 @@ class Start(NamedTuple):
         noise = mechanism.noise_level(scaled.curator.n_records) / slope
         # Believed where it is surely more than noise, and never closer to certainty than noise allows.
         believed = abs(mean) > _SURE_LABELS * noise
-        mean = math.copysign(min(abs(mean) - noise**2 / abs(mean), 1.0 - noise), mean) if believed else 0.0
+        size = min(abs(mean) * unexplained(mean**2, noise**2), 1.0 - noise)
+        mean = math.copysign(size, mean) if believed else 0.0
         constant = best_constant(loss, mean)
         point[intercept] = constant * scaled.roots[intercept]
         return cls(point, share, _flatness(loss, constant, mean))

@@ -66,12 +66,12 @@ class Moments:
             unwhitened = np.asarray(np.linalg.inv(whitening), dtype=np.float64)
             values, vectors = np.linalg.eigh(released)
             values, left = shrunk(values, noise)
-            raised = np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(size) + 1e-12
+            believed = raised(values, left, noise)
             if past:
                 nothing = values < _NOTHING * noise * math.sqrt(2.0 * size)
-                raised = np.where(nothing, np.maximum(raised, _KEPT), raised)
+                believed = np.where(nothing, np.maximum(believed, _KEPT), believed)
             back = unwhitened @ vectors
-            matrix, added = (back * raised) @ back.T, (back * (raised - values)) @ back.T
+            matrix, added = (back * believed) @ back.T, (back * (believed - values)) @ back.T
             # Second moments are 1 by construction: what is missing was hidden by shortening long rows, or the scale was
             # learnt and is too large. With too much curvature steps are short, with too little they diverge.
             hidden = np.maximum(0.0, 1.0 - np.diag(matrix))
@@ -122,6 +122,11 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     # One alone is its own mean, from which it has no distance to shrink.
     left = 1.0 if count == 1 else unexplained(spread, explained)
     return np.where(ordinary, mean + left * (values - mean), values), left
+
+
+def raised(values: Floats, left: float, noise: float) -> Floats:
+    """Shrunk eigenvalues, raised by a part of the noise that is left in them: none may seem flat because of it."""
+    return np.asarray(np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(len(values)) + 1e-12)
 
 
 def hidden_by_noise(released: Floats, noise: float) -> float:

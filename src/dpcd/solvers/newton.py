@@ -24,7 +24,7 @@ from dpcd.solvers.joint import (
     check_share,
     checked_count,
 )
-from dpcd.solvers.moments import Moments, hidden_by_noise, shrunk, unexplained
+from dpcd.solvers.moments import Moments, hidden_by_noise, raised, shrunk, unexplained
 from dpcd.solvers.problem import Floats, Problem, Solution
 from dpcd.solvers.start import Start
 
@@ -41,9 +41,9 @@ _CHANGE_OF_CURVATURE = 0.05
 # A Hessian shows rows that are too long for the moments where a loss that is not quadratic has little curvature left of
 # them. This part of what is hidden stands for those that are long and curved.
 _CURVATURE_OF_HIDDEN = 0.15
-# Eigenvalues of a noisy Hessian are raised to twice their noise, within these parts of their mean: a direction that
-# seems to have no curvature would get an endless step.
-_RAISED, _LEAST_EIGENVALUE, _MOST_RAISED = 2.0, 0.05, 0.8
+# No eigenvalue of a Hessian is taken for less than this part of their mean: a direction that seems to have no curvature
+# would get an endless step.
+_LEAST_EIGENVALUE = 0.05
 # No step changes predictions by more than so many times what the last one or a safe one does, nor by more than half of
 # what the last one did, if the slope at its end says by so many deviations of noise that it was too long.
 _LONGER, _CERTAIN = 3.0, 3.0
@@ -338,10 +338,9 @@ def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tu
     frame = np.linalg.qr(predictions[:, None], mode="complete")[0]
     turned = frame.T @ released @ frame
     along, cross, rest = float(turned[0, 0]), turned[1:, 0], turned[1:, 1:]
+    mean = max(float(np.trace(rest)) / (size - 1), noise)
     values, vectors = np.linalg.eigh(rest)
-    mean, values = max(float(values.mean()), noise), shrunk(values, noise)[0]
-    floor = min(_MOST_RAISED * mean, max(_LEAST_EIGENVALUE * mean, _RAISED * noise * math.sqrt(size)))
-    turned[1:, 1:] = (vectors * np.maximum(values, floor)) @ vectors.T
+    turned[1:, 1:] = (vectors * raised(*shrunk(values, noise), noise)) @ vectors.T
     turned[0, 0] = max(along, _LEAST_EIGENVALUE * mean, noise)
     # Twice what noise explains of what couples the two is taken off: too little of it does no harm.
     turned[1:, 0] = turned[0, 1:] = unexplained(float(cross @ cross), noise**2 * (size - 1)) * cross

@@ -20,14 +20,15 @@ from scipy.special import ndtr
 
 from dpcd.losses import ABOUT_LABELS, Logistic, Loss, Squared
 from dpcd.penalties import L1, L2, Penalty, Zero
+from dpcd.policy import POLICY
 from dpcd.privacy import PrivacyBudget
 from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
 from dpcd.ranges.looks import TARGET_ALONE, hides_center, noise_in_counts
 from dpcd.ranges.scales import only_center, usual_shares
 from dpcd.solvers.auto import Choice, choose
-from dpcd.solvers.block import USED, DPBlockCD, full_steps
-from dpcd.solvers.clips import clip_multiple
-from dpcd.solvers.joint import LEAST_RECORDS
+from dpcd.solvers.block import DPBlockCD, full_steps
+from dpcd.solvers.clipping import clip_multiple
+from dpcd.solvers.scaled import LEAST_RECORDS
 from dpcd.usefulness import MOST, large_delta, most_stay_out, no_update, too_many_classes
 
 #: About four of five forecasts are right within this factor.
@@ -192,7 +193,7 @@ class Plan:
         """
         if math.isinf(self.records):
             return 0.0
-        used = USED if isinstance(self.choice.solver, DPBlockCD) else 1.0
+        used = POLICY.used if isinstance(self.choice.solver, DPBlockCD) else 1.0
         multiple = clip_multiple(math.sqrt(used) * self.records, self.columns, self._classifies)
         if self._classifies:
             # A clip below the typical size shortens all gradients alike, and what is left of them is scaled up again.

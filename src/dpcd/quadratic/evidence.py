@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpcd.policy import POLICY
 from dpcd.privacy.lattice import Floats
 from dpcd.quadratic.tails import Cut
 
-# Where noise in counts of sizes is more than this part of the records, nothing is known of what clips cut off.
-_TOO_HAZY = 0.05
 # How much larger than the error of predictions they could be where they do not stand out from it, as squares.
 _HIDES = 100.0
 # The error of a gradient depends on where the minimum is, which depends on the error: so many rounds settle it.
@@ -70,7 +69,7 @@ class Evidence:
         The center is where the gradient is zero, as predicted by all gradients (kriging). Where the curvature is
         doubtful, gradients at different points tell of it, and a minimum far from all of them is doubtful too.
         """
-        if isinstance(self.bias, Cut) and self.bias.noise > _TOO_HAZY:
+        if isinstance(self.bias, Cut) and self.bias.noise > POLICY.too_hazy:
             raise ValueError(
                 "no confidence intervals: at this budget the sizes of gradients cannot be told from noise, and nothing "
                 "is known of what clips cut off; use a larger epsilon or more records"

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from dpcd.policy import POLICY
 from dpcd.privacy.kernels import BUCKETS, LARGEST_EXPONENT
 from dpcd.privacy.lattice import Floats
 
@@ -29,24 +30,6 @@ _WIDTH = _BELOW + _ABOVE + 1
 _KINDS = 4
 # Points that stand for a shape, at equal steps of probability.
 _POINTS = 1000
-# This part of a shape on either side counts as no farther out than the rest.
-_OUTERMOST = 0.01
-# Shapes fit real columns to within about this part of the records that are not zero: budgets that show more do not
-# choose by misfit.
-_MISFIT = 0.02
-# Columns are in units in which people write numbers between 1/1000 and 1000: deviation of the octave of their scale.
-_USUAL_OCTAVES = 10.0
-# Means lie within so many of the deviations that an earlier look found, and deviations are not larger than that.
-_NEAR = 2.0
-# A column that is all in one cell, as far as can be told, may be narrower than any shape: its variance may be this many
-# times smaller.
-_MUCH_SMALLER = 32.0
-# Shapes whose root mean squares are within this factor of each other say the same about a column's size.
-_ONE_SIZE = 4.0
-# A count that exceeds what is expected by so many deviations of noise belongs to the column, if it is within its reach.
-_STANDS_OUT = 4.0
-# Expected number of columns whose reach is noise: the price of one is a useless model.
-_FALSE_ALARMS = 1e-5
 _COLUMNS_AT_A_TIME = 8
 
 
@@ -97,7 +80,7 @@ def shapes() -> Shapes:
 
     def within(points: Floats) -> Floats:
         # Noise hides the outermost parts of a column, and ranges cut them off.
-        return np.clip(points, *np.quantile(points, [_OUTERMOST, 1.0 - _OUTERMOST]))
+        return np.clip(points, *np.quantile(points, [POLICY.outermost, 1.0 - POLICY.outermost]))
 
     cells, first, second = (
         np.array([_in_cells(points, within(points) ** power) for kind in kinds for points in kind])
@@ -193,7 +176,7 @@ class Reading:
         around
             Deviations that an earlier look found around centers of its own; 0 where there was none.
         """
-        near = np.where(around > 0.0, _NEAR * around, math.inf)
+        near = np.where(around > 0.0, POLICY.near * around, math.inf)
         lower, upper = np.maximum(lower, -near), np.minimum(upper, near)
         few = [slice(k, k + _COLUMNS_AT_A_TIME) for k in range(0, len(counts), _COLUMNS_AT_A_TIME)]
         # Bounds may be as large as doubles are.
@@ -222,7 +205,7 @@ def _read(
     # shapes have them, or anywhere in the octave where these have none.
     reach = _reach(counts, noise, np.sqrt(second.sum(axis=1) / n), n_columns)
     surplus = counts - expected
-    stands_out = (np.abs(surplus) > _STANDS_OUT * noise[:, None]) & (reach[:, None] > _LOWER_ENDS)
+    stands_out = (np.abs(surplus) > POLICY.count_stands_out * noise[:, None]) & (reach[:, None] > _LOWER_ENDS)
     surplus = np.maximum(np.where(stands_out, surplus, 0.0), -expected)
     known = expected > 1e-6 * n
     records = np.where(known, expected, 1.0)
@@ -231,14 +214,14 @@ def _read(
     second = second + surplus * np.where(known, second / records, _SQUARE_IN_OCTAVE * _LOWER_ENDS**2)
     mean = first.sum(axis=1) / total
     variance = np.maximum(second.sum(axis=1) / total - mean**2, 0.0)
-    spread_out = bank.cells.max(axis=1) < 1.0 - 2.0 * _MISFIT
+    spread_out = bank.cells.max(axis=1) < 1.0 - 2.0 * POLICY.misfit
     own = np.where(spread_out, bank.second.sum(axis=1) - bank.first.sum(axis=1) ** 2, 0.0) * _SCALES[:, None] ** 2
-    rest, least = np.maximum(variance - likely, 0.0), np.maximum(variance / _MUCH_SMALLER, np.finfo(float).tiny)
+    rest, least = np.maximum(variance - likely, 0.0), np.maximum(variance / POLICY.much_smaller, np.finfo(float).tiny)
     own = np.maximum(own + rest[:, None, None], least[:, None, None])
     excess = np.sum(weights * (variance[:, None, None] / own), axis=(1, 2))
     near = (reach[:, None] > _LOWER_ENDS) & (reach[:, None] * 2.0**-_WIDTH < _LOWER_ENDS) | (_SIGNS == 0.0)
     missing = n - np.where(near, counts, 0.0).sum(axis=1)
-    complete = missing < _STANDS_OUT * noise * np.sqrt(near.sum(axis=1))
+    complete = missing < POLICY.count_stands_out * noise * np.sqrt(near.sum(axis=1))
     return mean, np.sqrt(variance), reach, belief, excess, complete
 
 
@@ -249,7 +232,7 @@ def _likely(
     bank = shapes()
     mean, square = bank.first.sum(axis=1) * _SCALES[:, None], bank.second.sum(axis=1) * _SCALES[:, None] ** 2
     size, deviation = np.sqrt(square), np.sqrt(square - mean**2)
-    usual = -0.5 * (np.log2(_SCALES)[:, None] / _USUAL_OCTAVES) ** 2
+    usual = -0.5 * (np.log2(_SCALES)[:, None] / POLICY.usual_octaves) ** 2
     # A center that is off falls within a small distance of a value with a probability in proportion to that distance.
     off = np.where(around > 0.0, around, 1.0)[:, None, None]
     beside = np.log(np.minimum(size / off, 1.0))
@@ -259,7 +242,7 @@ def _likely(
     possible = (mean >= low) & (mean <= high) & (deviation <= (high - low) / 2.0)
     fit = n * (_windows(counts) @ bank.cells.T) - n**2 * np.sum(bank.cells**2, axis=1) / 2.0
     not_zero = np.maximum(n - counts[:, BUCKETS], noise)
-    doubt = (noise**2 + (_MISFIT * not_zero) ** 2)[:, None, None]
+    doubt = (noise**2 + (POLICY.misfit * not_zero) ** 2)[:, None, None]
     score = np.where(possible, fit / doubt + log_prior, -np.inf)
     # That there is nothing but zeros is as likely as any kind of column, of whatever scale.
     nothing = n * (counts[:, BUCKETS] - n / 2.0) / doubt[:, 0, 0] + math.log(np.exp(usual).sum() / _KINDS)
@@ -269,20 +252,20 @@ def _likely(
     order = np.argsort(size, axis=None)
     below = np.cumsum(weights.reshape(len(counts), -1)[:, order], axis=1)
     median = size.ravel()[order][np.argmax(below >= 0.5 * below[:, -1:], axis=1)][:, None, None]
-    weights = np.where((size <= _ONE_SIZE * median) & (size >= median / _ONE_SIZE), weights, 0.0)
+    weights = np.where((size <= POLICY.one_size * median) & (size >= median / POLICY.one_size), weights, 0.0)
     belief = weights.sum(axis=(1, 2))
     return weights / np.maximum(belief, np.finfo(float).tiny)[:, None, None], belief
 
 
 def _surely(size: int) -> float:
     """How many deviations of noise none of so many counts exceeds by noise alone."""
-    return math.sqrt(2.0 * math.log(size / _FALSE_ALARMS))
+    return math.sqrt(2.0 * math.log(size / POLICY.false_alarms))
 
 
 def _reach(counts: Floats, noise: Floats, size: Floats, n_columns: int) -> Floats:
     """Upper end of the highest octave that belongs to a column of this size: all below it do, or it surely does."""
     either = np.maximum(counts[:, BUCKETS + 1 :], counts[:, BUCKETS - 1 :: -1])
-    stands_out = either > _STANDS_OUT * noise[:, None]
+    stands_out = either > POLICY.count_stands_out * noise[:, None]
     surely = either > _surely(2 * BUCKETS * n_columns) * noise[:, None]
     bulk = np.clip(np.frexp(size)[1] - 1 + LARGEST_EXPONENT, 0, BUCKETS - 1)
     top = np.maximum(bulk, np.where(surely.any(axis=1), BUCKETS - 1 - np.argmax(surely[:, ::-1], axis=1), 0))

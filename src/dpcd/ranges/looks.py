@@ -16,31 +16,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.privacy.columns import ClippedMeans, DyadicCounts
 from dpcd.privacy.kernels import CELLS
 from dpcd.privacy.lattice import Floats
 from dpcd.ranges.histograms import Reading, folded
 
-# Noise in a count, as a part of the records, with which most columns are read well, and with which their tails and rare
-# flags are seen.
-_SHOWS_COLUMNS, _SHOWS_TAILS = 0.05, 0.005
-# Noise in a mean, as a part of the deviation, that is worth paying for, and within how many deviations it is taken.
-_NOISE_IN_MEAN, _MEAN_WITHIN = 0.2, 2.0
-# Where noise in the counts exceeds this part of the records, columns do not stand out from it.
-_HIDES_COLUMNS = 0.17
-# Each look around what was found divides the distance from the center by four or more.
-_MOST_LOOKS = 10
-_ACCEPT = 0.5
-# What is not known of a center after looks, as a part of the deviation.
-_DOUBT = 0.4
-# The least part of μ² for any release, and noise in counts that is none.
-LEAST_SHARE, _NO_NOISE = 0.005, 1e-6
-# A column of which more is likely than not that a look around its center shows it to be half as wide, or less.
-_NARROW = 2.0
-# Values are clipped so many deviations from the center, or where there surely are some farther out. With more, models
-# of long-tailed columns owe too much to a few records.
-DEVIATIONS = 3.5
+# Noise in counts that is none.
+_NO_NOISE = 1e-6
 
 
 class Limits(NamedTuple):
@@ -49,13 +33,13 @@ class Limits(NamedTuple):
     look: float
     looks: float
     means: float
-    tails: float = 0.02
+    tails: float = POLICY.tails_look
 
 
-FEATURES = Limits(look=0.12, looks=0.3, means=0.05)
-TARGET = Limits(look=0.1, looks=0.4, means=0.1)
+FEATURES = Limits(POLICY.features_look, POLICY.features_looks, POLICY.features_means)
+TARGET = Limits(POLICY.target_look, POLICY.target_looks, POLICY.target_means)
 # Where columns are hopeless, all there is to learn is the target's center.
-TARGET_ALONE = Limits(look=0.2, looks=0.8, means=1.0)
+TARGET_ALONE = Limits(POLICY.alone_look, POLICY.alone_looks, means=1.0)
 
 
 class Range(NamedTuple):
@@ -105,26 +89,28 @@ class Range(NamedTuple):
 def look_share(n_records: int, size: int, room: float, limits: Limits = FEATURES) -> float:
     """Part of μ² for a look at so many columns, from public numbers."""
     if math.isinf(room):
-        return LEAST_SHARE
-    columns, tails = (2.0 * size / (noise * n_records) ** 2 / room for noise in (_SHOWS_COLUMNS, _SHOWS_TAILS))
-    return min(max(columns, min(tails, limits.tails), LEAST_SHARE), limits.look)
+        return POLICY.least_share
+    columns, tails = (
+        2.0 * size / (noise * n_records) ** 2 / room for noise in (POLICY.shows_columns, POLICY.shows_tails)
+    )
+    return min(max(columns, min(tails, limits.tails), POLICY.least_share), limits.look)
 
 
 def mean_share(n_records: int, size: int, room: float) -> float:
     """Part of μ² for the means of so many columns, from public numbers."""
     if math.isinf(room):
-        return LEAST_SHARE
-    return max(size * (2.0 * _MEAN_WITHIN / (_NOISE_IN_MEAN * n_records)) ** 2 / room, LEAST_SHARE)
+        return POLICY.least_share
+    return max(size * (2.0 * POLICY.mean_within / (POLICY.noise_in_mean * n_records)) ** 2 / room, POLICY.least_share)
 
 
 def hides_columns(n_records: int, size: int, room: float) -> bool:
     """Whether looks at so many columns would show nothing but noise, from public numbers."""
-    return math.sqrt(2.0 * size / (FEATURES.looks * room)) > _HIDES_COLUMNS * n_records
+    return math.sqrt(2.0 * size / (FEATURES.looks * room)) > POLICY.hides_columns * n_records
 
 
 def hides_center(n_records: int, room: float) -> bool:
     """Whether the share of the target's mean leaves more doubt about it than looks do, from public numbers."""
-    return _DOUBT * n_records * math.sqrt(TARGET.means * room) < 2.0 * _MEAN_WITHIN
+    return POLICY.doubt_left * n_records * math.sqrt(TARGET.means * room) < 2.0 * POLICY.mean_within
 
 
 def noise_in_counts(n_records: int, size: int, room: float) -> float:
@@ -165,7 +151,7 @@ def locate(
         center = np.clip(center + _offset(curator, columns is None, places, room, limits), lower, upper)
     else:
         deviation, center = np.hypot(deviation, center) * (deviation > 0.0), np.zeros_like(center)
-    reach = np.maximum(DEVIATIONS * deviation, places.reach)
+    reach = np.maximum(POLICY.deviations * deviation, places.reach)
     low, high = np.clip(center - reach, lower, upper), np.clip(center + reach, lower, upper)
     # Nothing is farther away than the ends of the range, and where these are one point nothing varies.
     spread = np.where(low < high, np.minimum(deviation, np.maximum(abs(low - center), abs(high - center))), 0.0)
@@ -243,8 +229,8 @@ class _Looks:
         pending = np.arange(1) if self.columns is None else self.columns
         size, left, narrow = max(1, len(pending)), self.limits.looks, np.arange(0)
         share_of_all = look_share(self.curator.n_records, size, self.room, self.limits)
-        for _ in range(_MOST_LOOKS):
-            share = max(share_of_all * len(pending) / size, min(share_of_all, LEAST_SHARE))
+        for _ in range(POLICY.range_looks):
+            share = max(share_of_all * len(pending) / size, min(share_of_all, POLICY.least_share))
             if not len(pending) or share > left:
                 return
             left -= share
@@ -253,7 +239,7 @@ class _Looks:
             # To be off by orders of magnitude costs more than all there is to gain, of which a look takes its share:
             # doubt is as small as it needs to be where it is far smaller than that.
             sure = 1.0 - reading.belief <= share**2
-            closer = sure & (reading.belief >= _ACCEPT) & (reading.excess > _NARROW) & zoom
+            closer = sure & (reading.belief >= POLICY.accepted_doubt) & (reading.excess > POLICY.narrow) & zoom
             # Looks that come too close to a spike lose records. All that varies was in sight at the first.
             spike = ~reading.complete & (self.around[pending] > 0.0) & math.isfinite(self.room)
             self.found.forget(pending[spike], self.first)
@@ -286,7 +272,7 @@ class _Looks:
             # worth more than its tails: where budgets are small it is all there is to learn.)
             deviation = np.hypot(deviation, np.sqrt(noise / n_records) * around)
         # Without noise all is there that seems to be, however odd.
-        seen = (reading.belief >= _ACCEPT) | (math.isinf(self.room) & (deviation > 0.0))
+        seen = (reading.belief >= POLICY.accepted_doubt) | (math.isinf(self.room) & (deviation > 0.0))
         place = [center + reading.mean, deviation, np.maximum(reading.reach - abs(reading.mean), 0.0)]
         place = [np.where(seen, value, 0.0) for value in place]
         # Looks around the first center add up, and the last of them overrules those before it. Closer ones do not.
@@ -310,12 +296,12 @@ def _offset(curator: Curator, is_target: bool, places: _Places, room: float, lim
     if limits.means >= 1.0:
         share = (1.0 - 1e-9) * curator.gaussian_room / room
     share = min(share, limits.means)
-    within = _MEAN_WITHIN * places.deviation[seen]
+    within = POLICY.mean_within * places.deviation[seen]
     columns, ranges, target_range = (np.arange(0), within[:0], float(within[0])) if is_target else (seen, within, None)
     multiplier = 0.0 if math.isinf(room) else 1.0 / math.sqrt(share * room)
     mechanism = ClippedMeans(columns, ranges, target_range, multiplier, center=places.center[seen])
-    noise = _MEAN_WITHIN * mechanism.noise_level(curator.n_records)
-    offset[seen] = curator.release(mechanism) * within * _DOUBT**2 / (_DOUBT**2 + noise**2)
+    noise = POLICY.mean_within * mechanism.noise_level(curator.n_records)
+    offset[seen] = curator.release(mechanism) * within * POLICY.doubt_left**2 / (POLICY.doubt_left**2 + noise**2)
     return offset
 
 

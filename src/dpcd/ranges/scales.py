@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcd.losses import Loss
+from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.privacy.columns import SecondMoments
 from dpcd.privacy.lattice import Floats
 from dpcd.privacy.rivals.laplace import LaplaceSecondMoments
 from dpcd.ranges.looks import (
-    DEVIATIONS,
     FEATURES,
-    LEAST_SHARE,
     TARGET,
     TARGET_ALONE,
     Range,
@@ -27,11 +26,6 @@ from dpcd.ranges.looks import (
     look_share,
     mean_share,
 )
-
-# Noise in a second moment that is worth paying for, as a part of the squared range, and what may be paid at most.
-_NOISE_IN_MOMENT, _MOST_FOR_MOMENTS = 0.003, 0.06
-# Histograms show second moments up to this part of themselves.
-_UNCERTAIN = 0.5
 
 
 class Smoothness(Protocol):
@@ -127,14 +121,16 @@ def _floored(moments: Floats, mechanism: SecondMoments | LaplaceSecondMoments, n
 def moments_share(n_records: int, size: int, room: float) -> float:
     """Part of μ² for a release of the second moments of so many columns, from public numbers."""
     if math.isinf(room):
-        return LEAST_SHARE
-    return min(max(size / (_NOISE_IN_MOMENT * n_records) ** 2 / room, LEAST_SHARE), _MOST_FOR_MOMENTS)
+        return POLICY.least_share
+    return min(
+        max(size / (POLICY.noise_in_moment * n_records) ** 2 / room, POLICY.least_share), POLICY.most_for_moments
+    )
 
 
 def moments_tell_more(n_records: int, size: int, room: float) -> bool:
     """Whether such a release says more of ordinary columns than their histograms, from public numbers."""
     squared_noise = size / (moments_share(n_records, size, room) * room)
-    return DEVIATIONS**2 * math.sqrt(squared_noise) <= _UNCERTAIN * n_records
+    return POLICY.deviations**2 * math.sqrt(squared_noise) <= POLICY.uncertain_moment * n_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,13 +274,16 @@ def prepare(
 
 def _smoothness(curator: Curator, loss: Loss, how: Smoothness | None, features: Range) -> tuple[Floats, Floats]:
     """M_j of each column and the uncertainty in it, as a part."""
-    smoothness, uncertainty = loss.curvature * features.spread**2, np.where(features.spread > 0.0, _UNCERTAIN, 0.0)
+    smoothness, uncertainty = (
+        loss.curvature * features.spread**2,
+        np.where(features.spread > 0.0, POLICY.uncertain_moment, 0.0),
+    )
     seen, room = features.seen, curator.gaussian_room
     if how is None and moments_tell_more(curator.n_records, len(seen), room):
         how = GaussianSmoothness()
     if how is not None and len(seen):
         found, noise = how.second_moments(curator, seen, features.reach[seen], None, room)
-        known = (noise <= _UNCERTAIN * features.spread[seen] ** 2) & (found > 0.0)
+        known = (noise <= POLICY.uncertain_moment * features.spread[seen] ** 2) & (found > 0.0)
         smoothness[seen[known]], uncertainty[seen[known]] = loss.curvature * found[known], noise[known] / found[known]
     return smoothness, uncertainty
 

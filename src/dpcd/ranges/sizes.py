@@ -9,29 +9,15 @@ from functools import cached_property
 import numpy as np
 from scipy.special import erf, ndtr
 
+from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.privacy.lattice import Floats
 from dpcd.privacy.records import GradientSizes
 
-#: A histogram shows something when three octaves hold more than so many deviations of noise, if they could be any three
-#: of a hundred.
-VISIBLE, WINDOW_OCTAVES = 5.0, 3
-# A bucket counts as occupied when it exceeds so many deviations of noise.
-_OCCUPIED = 1.0
-# Noise of more than this part of the records leaves too much doubt about which buckets are occupied. Sizes are taken
-# for normal or lognormal ones then, the latter with this spread. Their unit is looked for in such parts of an octave,
-# up to so many octaves beside where most records are.
-_HAZY, _LOG_SPREAD, _STEP, _BESIDE = 0.02, 0.65, 0.05, 3.0
-# A clip is raised by at most four octaves, for buckets that exceed so many deviations of noise. Those of hazy ones that
-# do hold less than they seem to, so that the noise of a larger clip counts for so many times as much beside them.
-_RAISED_OCTAVES, _STANDS_OUT, _BY_CHANCE = 4, 3.5, 2.0
-# What a clip cuts off of normal residuals only makes all of them count for less, but residuals whose sizes look normal
-# may be skewed: this part of them is no reason to raise a clip.
-_CANCELS_OUT = 0.6
-# It is lowered by at most one and a half, in such parts of an octave, with so many sizes for those in a bucket.
-_LOWERED_OCTAVES, _FINE, _SPREAD = 1.5, 0.125, 8
-# A mean square is that of buckets that exceed so many.
-_SQUARES_STAND_OUT = 2.5
+# The unit of sizes is looked for in such parts of an octave, up to so many octaves beside where most records are.
+_STEP, _BESIDE = 0.05, 3.0
+# A clip is lowered in such parts of an octave, with so many sizes for those in a bucket.
+_FINE, _SPREAD = 0.125, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +43,10 @@ class Sizes:
     noise: float
     per_octave: int
     n_records: int
-    visible: float = VISIBLE
+    visible: float = POLICY.visible
 
     @classmethod
-    def of(cls, curator: Curator, mechanism: GradientSizes, visible: float = VISIBLE) -> Sizes:
+    def release(cls, curator: Curator, mechanism: GradientSizes, visible: float = POLICY.visible) -> Sizes:
         """Release a histogram."""
         counts, edges, noise = curator.release(mechanism), mechanism.edges, mechanism.noise_level
         return cls(counts, edges, noise, mechanism.per_octave, curator.n_records, visible)
@@ -78,12 +64,12 @@ class Sizes:
     @property
     def _hazy(self) -> bool:
         """Whether there is too much doubt about which buckets are occupied."""
-        return self.noise > _HAZY * self.n_records
+        return self.noise > POLICY.hazy * self.n_records
 
     @cached_property
     def _first(self) -> int | None:
         """The first of the three octaves' buckets that hold most records; None where only noise can be seen."""
-        width = WINDOW_OCTAVES * self.per_octave
+        width = POLICY.window_octaves * self.per_octave
         sums = np.convolve(self.counts, np.ones(width), mode="valid")
         first = int(np.argmax(sums))
         return first if sums[first] > self.visible * self.noise * math.sqrt(width) else None
@@ -93,12 +79,12 @@ class Sizes:
         """Parts of the records in the buckets about where most are, and the buckets' middles."""
         if self._first is None:
             return None
-        reach = 2 * WINDOW_OCTAVES * self.per_octave
+        reach = 2 * POLICY.window_octaves * self.per_octave
         near = slice(max(0, self._first - reach), self._first + reach)
         if self._hazy:
             counts = self._likely(self._first)[near]
         else:
-            counts = np.where(self.counts[near] > _OCCUPIED * self.noise, self.counts[near], 0.0)
+            counts = np.where(self.counts[near] > POLICY.occupied * self.noise, self.counts[near], 0.0)
         return counts / counts.sum(), self._middles[near]
 
     def _likely(self, first: int) -> Floats:
@@ -114,10 +100,12 @@ class Sizes:
     def _expected(self, first: int, normal: bool) -> Floats:
         """Parts of normal or lognormal sizes in each bucket, a row for every unit that they may have."""
         start = math.log2(self.edges[first])
-        octaves = np.arange(start - _BESIDE, start + WINDOW_OCTAVES + _BESIDE, _STEP)
+        octaves = np.arange(start - _BESIDE, start + POLICY.window_octaves + _BESIDE, _STEP)
         ends = np.concatenate([[self.edges[0] * 2.0 ** (-1.0 / self.per_octave)], self.edges])
         multiples = ends / 2.0 ** octaves[:, None]
-        return np.diff(erf(multiples / math.sqrt(2.0)) if normal else ndtr(np.log(multiples) / _LOG_SPREAD), axis=1)
+        return np.diff(
+            erf(multiples / math.sqrt(2.0)) if normal else ndtr(np.log(multiples) / POLICY.log_spread), axis=1
+        )
 
     @cached_property
     def _normal(self) -> Floats:
@@ -149,7 +137,7 @@ class Sizes:
     @property
     def mean_square(self) -> float:
         """Mean square over all records, those in buckets that do not stand out counted as zero."""
-        return float(self._middles**2 @ self._outstanding(_SQUARES_STAND_OUT)) / self.n_records
+        return float(self._middles**2 @ self._outstanding(POLICY.squares_stand_out)) / self.n_records
 
     def kept(self, clip: float) -> float:
         """Part of a gradient that a clip leaves, on average over the records; 1 where only noise can be seen."""
@@ -164,20 +152,20 @@ class Sizes:
         Where gradients are divided by what a clip leaves of them, what it cuts off of normal residuals cancels out.
         """
         if self._hazy:
-            noise *= _BY_CHANCE
+            noise *= POLICY.by_chance
         start = int(np.searchsorted(self.edges, clip))
-        end = start + _RAISED_OCTAVES * self.per_octave
+        end = start + POLICY.clip_raised * self.per_octave
         choices = np.concatenate([[clip], self.edges[start:end]])
-        expected = _CANCELS_OUT * self._normal if normal_cancel_out else 0.0
-        beyond = self._outstanding(_STANDS_OUT, expected)[start:end]
+        expected = POLICY.cancels_out * self._normal if normal_cancel_out else 0.0
+        beyond = self._outstanding(POLICY.beyond_clip, expected)[start:end]
         cut = np.maximum(self._middles[start:end] - choices[:, None], 0.0) @ beyond / self.n_records
         return float(choices[np.argmin((noise * choices) ** 2 + cut**2)])
 
     def lowered(self, clip: float, noise: float) -> float:
         """A clip, lowered where that cuts off so little that less noise is worth more: a clip of 1 would have this."""
-        choices = clip * 2.0 ** -np.arange(0.0, _LOWERED_OCTAVES + _FINE, _FINE)
+        choices = clip * 2.0 ** -np.arange(0.0, POLICY.clip_lowered + _FINE, _FINE)
         # Within a bucket sizes are spread evenly on a logarithmic scale.
         spread = np.outer(self.edges, 2.0 ** (-(np.arange(_SPREAD) + 0.5) / (_SPREAD * self.per_octave)))
         beyond = np.maximum(spread - choices[:, None, None], 0.0).mean(axis=2)
-        cut = beyond @ self._outstanding(_OCCUPIED) / self.n_records
+        cut = beyond @ self._outstanding(POLICY.occupied) / self.n_records
         return float(choices[np.argmin((noise * choices) ** 2 + cut**2)])

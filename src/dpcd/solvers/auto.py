@@ -11,9 +11,9 @@ from dpcd.losses import ABOUT_LABELS, Loss, Squared
 from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero, bare
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
-from dpcd.solvers.joint import WholeRecordSolver
 from dpcd.solvers.newton import DPNewton
 from dpcd.solvers.problem import Problem, Solution, Solver
+from dpcd.solvers.scaled import WholeRecordSolver
 from dpcd.solvers.screening import Screened
 
 # A noisy matrix is worth its budget up to this p³/(nμ), and from so many records nμ on: for the squared loss, whose

@@ -3,56 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from dpcd.losses import Logistic, Squared
+from dpcd.losses import Logistic, Loss, Squared
+from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.privacy.records import MomentMatrix
+from dpcd.quadratic import Quadratic
 from dpcd.quadratic.evidence import Evidence
-from dpcd.quadratic.model import Quadratic
 from dpcd.quadratic.tails import Cut
-from dpcd.solvers.clips import Clips
-from dpcd.solvers.easing import Easing
-from dpcd.solvers.joint import (
-    LARGEST_SHARE,
-    Clip,
-    Scaled,
-    WholeRecordSolver,
-    check_growth,
-    check_share,
-    checked_count,
-)
-from dpcd.solvers.moments import Moments, hidden_by_noise, raised, shrunk, unexplained
+from dpcd.solvers.allocation import Allocation, allocate
+from dpcd.solvers.clipping import Clips
+from dpcd.solvers.initial import release_start, start_share
+from dpcd.solvers.noiseless import known_solution
+from dpcd.solvers.preconditioner import Moments, hidden_by_noise, raised, shrunk, unexplained
 from dpcd.solvers.problem import Floats, Problem, Solution
-from dpcd.solvers.start import Start
-
-# How much more of the budget each gradient gets than the one before it.
-_GROWTH, _GROWTH_IF_QUADRATIC = 1.6, 1.2
-# Steps before which the Hessian of a loss that is not quadratic is released.
-_REFRESHED = (1, 3)
-# Where the curvature falls below this part of what it was, the start was far away: another step with a fresh Hessian
-# takes the place of a later one. Once that has happened, less of a fall is enough.
-_FALLEN, _FALLEN_AGAIN = 0.5, 0.65
-# A loss's second derivative changes between two points by about this part of its curvature, at the distance at which
-# predictions differ by 1.
-_CHANGE_OF_CURVATURE = 0.05
-# A Hessian shows rows that are too long for the moments where a loss that is not quadratic has little curvature left of
-# them. This part of what is hidden stands for those that are long and curved.
-_CURVATURE_OF_HIDDEN = 0.15
-# No eigenvalue of a Hessian is taken for less than this part of their mean: a direction that seems to have no curvature
-# would get an endless step.
-_LEAST_EIGENVALUE = 0.05
-# No step changes predictions by more than so many times what the last one or a safe one does, nor by more than half of
-# what the last one did, if the slope at its end says by so many deviations of noise that it was too long.
-_LONGER, _CERTAIN = 3.0, 3.0
-# Sizes are the same where predictions differ by less than this part of a typical residual.
-_SAME_SIZES = 0.5
-# What records whose labels a clip does not look at would pull, this part of it does not cancel out.
-_WRONG = 0.05
-# p²/(nμ) from which on the matrix is nothing but noise.
-_HOPELESS = 4.0
+from dpcd.solvers.scaled import Scaled, WholeRecordSolver, check_growth, check_share, checked_count
+from dpcd.solvers.steps import descend
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,71 +51,53 @@ class DPNewton(WholeRecordSolver):
     Privacy. Everything goes through the mechanisms of `dpcd.privacy.records`, all Gaussian.
     """
 
-    n_steps: int = 8
+    n_steps: int = POLICY.newton_steps
     growth: float | None = None
-    moments: float = 0.1
-    hessians: float = 0.08
+    moments: float = POLICY.newton_moments
+    hessians: float = POLICY.newton_hessians
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_steps", checked_count("n_steps", self.n_steps))
         if self.growth is not None and not 1.0 <= self.growth < math.inf:
             raise ValueError(f"growth must be at least 1, or None, got {self.growth!r}")
-        check_growth(self.n_steps, self.growth or _GROWTH)
+        check_growth(self.n_steps, self.growth or POLICY.newton_growth)
         for name in ("moments", "hessians"):
             check_share(name, getattr(self, name))
-        if self.moments + self.hessians >= LARGEST_SHARE:
-            left = 1.0 - LARGEST_SHARE
+        if self.moments + self.hessians >= POLICY.largest_share:
+            left = 1.0 - POLICY.largest_share
             raise ValueError(f"moments and hessians must be shares that leave {left:g} for sizes and gradients")
+
+    def allocation(self, records: float, loss: Loss, start: float) -> Allocation:
+        """How a budget in records is shared out, with this share for the start."""
+        hessians = self._hessian_share(loss) * len(self._refreshed(loss))
+        return allocate(records, loss, self.n_steps, self.moments, start, hessians)
+
+    def _refreshed(self, loss: Loss) -> tuple[int, ...]:
+        """Steps before which the Hessian is released."""
+        return () if isinstance(loss, Squared) else tuple(t for t in POLICY.refreshed if t < self.n_steps)
+
+    def _hessian_share(self, loss: Loss) -> float:
+        return self.hessians / max(1, len(self._refreshed(loss)))
 
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
-        scaled = Scaled.of(curator, problem, parts)
-        if scaled.size == 0 or scaled.mu == 0.0:
-            return scaled.zero_model()
-        if scaled.noiseless:
-            return scaled.without_noise()
-        if scaled.size**2 > _HOPELESS * scaled.records:
-            return scaled.standing(Start.of(scaled, 1.0).point)
-        quadratic = isinstance(problem.loss, Squared)
-        refreshed = () if quadratic else tuple(t for t in _REFRESHED if t < self.n_steps)
-        hessian_share = self.hessians / max(1, len(refreshed))
-        weights = (self.growth or (_GROWTH_IF_QUADRATIC if quadratic else _GROWTH)) ** np.arange(self.n_steps)
-        start, easing = Start.of(scaled), Easing(scaled, self.n_steps)
-        moments = scaled.moments(self.moments, rounds=2)
-        taken = self.moments + start.share + hessian_share * len(refreshed) + easing.share
-        clips = Clips.of(easing.at(0), self.n_steps, taken, easing.ends)
-        if not clips.begin(moments.whitening, start.point):
-            return scaled.standing(start.point)
-        left = 1.0 - taken - clips.total
-
-        model = _Model(scaled, moments, start.point)
-        path: list[Floats] = []
-        point, step, repeats = start.point, 0, 0
-        while step < len(weights):
-            repeated = False
-            clips.scaled = easing.at(len(path))
-            model.turn_to(clips.scaled)
-            if step in refreshed:
-                fall = model.refresh(point, hessian_share)
-                far = fall < (_FALLEN_AGAIN if repeats else _FALLEN)
-                room = len(weights) > refreshed[-1] + 2 and hessian_share < 0.2 * left
-                repeated = far and room
-            share = left * weights[step] / weights[step:].sum()
-            left -= share
-            if repeated:
-                left -= hessian_share
-                weights = weights[:-1]
-                repeats += 1
-            else:
-                step += 1
-            point = model.step(point, clips.at(len(path), moments.whitening, point), share)
-            path.append(scaled.weights(point))
-        return Solution(path[-1], len(path), np.array(path), quadratic=model.quadratic(clips))
+        scaled, loss = Scaled.of(curator, problem, parts), problem.loss
+        known = known_solution(scaled)
+        if known is not None:
+            return known
+        if scaled.size**2 > POLICY.hopeless_matrix * scaled.records:
+            return scaled.standing(release_start(scaled, 1.0).point)
+        shares = self.allocation(scaled.records, loss, start_share(scaled))
+        start = release_start(scaled, shares.start).point
+        moments = scaled.release_moments(shares.moments, rounds=2)
+        default = POLICY.newton_growth_squared if isinstance(loss, Squared) else POLICY.newton_growth
+        weights: Floats = np.float64(self.growth or default) ** np.arange(self.n_steps)
+        model = QuadraticModel(scaled, moments, start, weights, self._refreshed(loss), self._hessian_share(loss))
+        return descend(scaled, shares, start, model, self.n_steps, used=1.0)
 
 
-@dataclass(eq=False)
-class _Model:
-    """The quadratic model that all released gradients make together.
+class QuadraticModel:
+    """The quadratic model of the objective that all released gradients make together.
 
     Parameters
     ----------
@@ -154,72 +105,111 @@ class _Model:
         The problem, and the second moments of its columns.
     start
         Where the steps begin.
+    weights
+        What each step gets of the gradients' share, relative to the others.
+    refreshed, hessian_share
+        Steps before which the Hessian is released, and the share of each.
     """
 
-    scaled: Scaled
-    moments: Moments
-    start: Floats
-    hessian: Floats = field(init=False)
-    whitened: Floats = field(init=False)
-    linear: Floats = field(init=False)
-    variance: float = field(init=False)
-    level: float = 1.0
-    unsure: float | None = None
-    points: list[Floats] = field(default_factory=list)
-    gradients: list[Floats] = field(default_factory=list)
-    variances: list[float] = field(default_factory=list)
+    def __init__(
+        self,
+        scaled: Scaled,
+        moments: Moments,
+        start: Floats,
+        weights: Floats,
+        refreshed: tuple[int, ...],
+        hessian_share: float,
+    ) -> None:
+        self.scaled, self.moments, self.start = scaled, moments, start
+        self.weights, self.refreshed, self.hessian_share = weights, refreshed, hessian_share
+        self.hessian = scaled.problem.loss.curvature * moments.matrix
+        self.whitened = np.eye(scaled.size)
+        self.level, self.unsure = 1.0, math.nan
+        self.left, self.taken, self.repeats = 0.0, 0, 0
+        self.points: list[Floats] = []
+        self.gradients: list[Floats] = []
+        self.variances: list[float] = []
 
-    def __post_init__(self) -> None:
-        self.hessian = self.scaled.problem.loss.curvature * self.moments.matrix
-        self.whitened = np.eye(self.scaled.size)
+    @property
+    def whitening(self) -> Floats:
+        """That of the moments."""
+        return self.moments.whitening
 
-    def turn_to(self, scaled: Scaled) -> None:
+    def share_out(self, share: float) -> None:
+        """Take note of the share that all steps get together."""
+        self.left = share
+
+    def next_share(self, problem: Scaled, point: Floats) -> float | None:
+        """The share of the next step, None after the last.
+
+        Where a fresh Hessian says that the start was far away, another step with a fresh one takes the place of a
+        later one.
+        """
+        self._turn_to(problem)
+        if self.taken == len(self.weights):
+            return None
+        again = False
+        if self.taken in self.refreshed:
+            fall = self._release_hessian(point)
+            far = fall < (POLICY.fallen_again if self.repeats else POLICY.fallen)
+            room = len(self.weights) > self.refreshed[-1] + 2 and self.hessian_share < 0.2 * self.left
+            again = far and room
+        share = self.left * self.weights[self.taken] / self.weights[self.taken :].sum()
+        self.left -= share
+        if again:
+            self.left -= self.hessian_share
+            self.weights = self.weights[:-1]
+            self.repeats += 1
+        else:
+            self.taken += 1
+        return float(share)
+
+    def _turn_to(self, problem: Scaled) -> None:
         """Go on with a problem that differs in its loss: gradients of another say nothing about it."""
-        if scaled.problem.loss != self.scaled.problem.loss:
+        if problem.problem.loss != self.scaled.problem.loss:
             for memory in (self.points, self.gradients, self.variances):
                 memory.clear()
-        self.scaled = scaled
+        self.scaled = problem
 
-    def refresh(self, point: Floats, share: float) -> float:
+    def _release_hessian(self, point: Floats) -> float:
         """Release the Hessian at a point; returns its mean curvature as a part of what it was."""
         scaled, moments = self.scaled, self.moments
-        mechanism = MomentMatrix(
-            scaled.view(moments.whitening, point), scaled.multiplier(share), radius=moments.radius, weighted=True
-        )
+        view, multiplier = scaled.view(moments.whitening, point), scaled.multiplier(self.hessian_share)
+        mechanism = MomentMatrix(view, multiplier, radius=moments.radius, weighted=True)
         noise = mechanism.noise_level(scaled.curator.n_records)
         back = np.linalg.inv(moments.whitening)
         released = scaled.curator.release(mechanism)
         self.unsure = hidden_by_noise(released, noise)
-        self.whitened, mean = _believed_hessian(released, noise, back.T @ point)
+        self.whitened, mean = believed_hessian(released, noise, back.T @ point)
         seen = back @ self.whitened @ back.T
-        # What was added to the moments is no part of any record, so it is added here too.
-        unseen = mean * moments.added + _CURVATURE_OF_HIDDEN * np.diag(moments.hidden)
+        # What was added to the moments is no part of any record, so it is added here too. Rows that are too long for
+        # the moments show where a loss has little curvature left of them; a part of what is hidden stands for those
+        # that are long and curved.
+        unseen = mean * moments.added + POLICY.hidden_curvature * np.diag(moments.hidden)
         self.hessian = scaled.problem.loss.curvature * (seen + unseen)
         fall, self.level = mean / self.level, mean
         return fall
 
-    def step(self, point: Floats, clip: Clip, share: float) -> Floats:
-        """Release the gradient at a point, and return the minimum of the model with it."""
-        scaled, moments = self.scaled, self.moments
-        gradient, noise = scaled.gradient(moments.whitening, point, clip, share)
+    def add(self, problem: Scaled, point: Floats, gradient: Floats, noise: float) -> Floats:
+        """Add a gradient, and return the minimum of the model with it, within the trust region."""
+        moments, curvature = self.moments, problem.problem.loss.curvature
         self.points.append(point)
         self.gradients.append(gradient)
         self.variances.append(noise**2)
-        quadratic = isinstance(scaled.problem.loss, Squared)
         # Every gradient says what the linear term of the model is; the farther from here, the less it is believed.
-        curvature = scaled.problem.loss.curvature
-        doubt = 2.0 * (curvature * moments.noise) ** 2 + (0.0 if quadratic else _CHANGE_OF_CURVATURE**2 / scaled.size)
+        change = 0.0 if isinstance(problem.problem.loss, Squared) else POLICY.change_of_curvature**2 / problem.size
+        doubt = 2.0 * (curvature * moments.noise) ** 2 + change
         points, gradients, variances = np.array(self.points), np.array(self.gradients), np.array(self.variances)
         apart = points - point
         distances = np.einsum("ki,ij,kj->k", apart, moments.matrix, apart)
-        hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / scaled.size
+        hidden = np.sum((curvature * moments.hidden * apart) ** 2, axis=1) / problem.size
         trust = 1.0 / (variances + doubt * distances + hidden)
         trust /= trust.sum()
         self.linear = trust @ (points @ self.hessian - gradients)
         self.variance = float(trust**2 @ variances)
-        end = scaled.step(self.hessian, self._believed_linear(), point)
+        end = problem.minimum(self.hessian, self._believed_linear(), point)
         length, longest = self._length(end - point), self._longest_move()
-        return end if length <= longest else scaled.admitted(point + longest / length * (end - point))
+        return end if length <= longest else problem.admitted(point + longest / length * (end - point))
 
     def _longest_move(self) -> float:
         """How far to trust the model: a few times as far as what is safe whatever the curvature, or as the last move.
@@ -228,14 +218,14 @@ class _Model:
         sure of most records, little may be left, and moments that are mostly noise may show too little.
         """
         safe, point = self.scaled.problem.loss.curvature * self.moments.matrix, self.points[-1]
-        longest = self._length(self.scaled.step(safe, safe @ point - self.gradients[-1], point) - point)
+        longest = self._length(self.scaled.minimum(safe, safe @ point - self.gradients[-1], point) - point)
         if len(self.points) > 1:
             last = point - self.points[-2]
             noise = math.sqrt(self.variances[-1] * float(last @ self.moments.metric @ last))
-            if last @ self.gradients[-1] > _CERTAIN * noise:
+            if last @ self.gradients[-1] > POLICY.surely_too_long * noise:
                 return 0.5 * self._length(last)
             longest = max(longest, self._length(last))
-        return _LONGER * longest
+        return POLICY.longer * longest
 
     def _length(self, move: Floats) -> float:
         """By how much a move changes predictions, in root mean square."""
@@ -251,6 +241,11 @@ class _Model:
         length = float(pull @ np.linalg.solve(self.hessian, pull))
         explained = self.variance * float(np.trace(np.linalg.solve(self.hessian, self.moments.metric)))
         return np.asarray(standing + unexplained(length, explained) * pull)
+
+    def solution(self, path: list[Floats], clips: Clips) -> Solution:
+        """The last point, and the model in the coordinates of the weights."""
+        weights = np.array([self.scaled.weights(point) for point in path[1:]])
+        return Solution(weights[-1], len(weights), weights, quadratic=self.quadratic(clips))
 
     def quadratic(self, clips: Clips) -> Quadratic:
         """The model in the coordinates of the weights."""
@@ -273,12 +268,12 @@ class _Model:
         if quadratic:
             doubts = (noise, math.sqrt(math.sqrt(2.0) * lost) * root)
             curvature, change = seen, 0.0
-        elif self.unsure is None:
+        elif math.isnan(self.unsure):
             return None
         else:
             curvature = loss.curvature * root @ self.whitened @ root
             unsure = math.hypot(self.unsure, self.level * moments.unsure)
-            doubts, change = (math.sqrt(loss.curvature * unsure) * root,), _CHANGE_OF_CURVATURE / math.sqrt(size)
+            doubts, change = (math.sqrt(loss.curvature * unsure) * root,), POLICY.change_of_curvature / math.sqrt(size)
         typical = math.sqrt(clips.squared_size / size)
         sampling = curvature if isinstance(loss, Logistic) else typical**2 * np.eye(size)
         return Evidence(
@@ -301,8 +296,8 @@ class _Model:
         assert clips.clip is not None, "steps are taken only if sizes were seen"
         if self.scaled.even_handed:
             # Records that are cut off count for less, whatever their labels, which matters only as the model is wrong.
-            return _WRONG * (1.0 - clips.clip.kept) * typical
-        here, reach = self.points[-1], _SAME_SIZES * typical / self.scaled.problem.loss.curvature
+            return POLICY.wrong_labels * (1.0 - clips.clip.kept) * typical
+        here, reach = self.points[-1], POLICY.same_sizes * typical / self.scaled.problem.loss.curvature
         looks = [look for look in clips.looks if look.scaled.problem.loss == self.scaled.problem.loss]
         shown = [look for look in looks if look.sizes.level is not None] or clips.looks[:1]
         near = [look.sizes for look in shown if self._length(look.point - here) < reach]
@@ -315,7 +310,7 @@ def _root(matrix: Floats) -> Floats:
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
-def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tuple[Floats, float]:
+def believed_hessian(released: Floats, noise: float, predictions: Floats) -> tuple[Floats, float]:
     """What is believed of a noisy Hessian in whitened coordinates, and its mean curvature.
 
     In these coordinates all eigenvalues would be the same if the curvature were the same for all records, so they are
@@ -341,10 +336,10 @@ def _believed_hessian(released: Floats, noise: float, predictions: Floats) -> tu
     mean = max(float(np.trace(rest)) / (size - 1), noise)
     values, vectors = np.linalg.eigh(rest)
     turned[1:, 1:] = (vectors * raised(*shrunk(values, noise), noise)) @ vectors.T
-    turned[0, 0] = max(along, _LEAST_EIGENVALUE * mean, noise)
+    turned[0, 0] = max(along, POLICY.least_eigenvalue * mean, noise)
     # Twice what noise explains of what couples the two is taken off: too little of it does no harm.
     turned[1:, 0] = turned[0, 1:] = unexplained(float(cross @ cross), noise**2 * (size - 1)) * cross
     values, vectors = np.linalg.eigh(turned)
     vectors = frame @ vectors
     level = ((size - 1) * mean + float(turned[0, 0])) / size
-    return (vectors * np.maximum(values, _LEAST_EIGENVALUE * mean)) @ vectors.T, level
+    return (vectors * np.maximum(values, POLICY.least_eigenvalue * mean)) @ vectors.T, level

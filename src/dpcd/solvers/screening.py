@@ -9,24 +9,16 @@ import numpy as np
 
 from dpcd.losses import Loss
 from dpcd.penalties import Penalty
+from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.privacy.accounting import largest_range
 from dpcd.privacy.choices import TopCoordinates
 from dpcd.solvers.cd import DPCD
-from dpcd.solvers.joint import Scaled
+from dpcd.solvers.initial import release_start
 from dpcd.solvers.problem import Problem, Solution, Solver, rehearse
 from dpcd.solvers.rivals.scd import DPSCD
 from dpcd.solvers.rivals.sgd import DPSGD
-from dpcd.solvers.start import Start
-
-# In units of (typical slope)·(column's root mean square). Only the order of the sums matters: a low clip hardly changes
-# it, and noise falls with the clip.
-_CLIP = 0.5
-# How many columns to keep, as a part of the root of the budget in records (nμ): each one that is kept needs records,
-# and so does each choice.
-_KEPT = 0.3
-# Part of the choice's budget that goes into the slope where it is not known.
-_SLOPE_SHARE = 0.1
+from dpcd.solvers.scaled import Scaled
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ class Screened:
         room = curator.gaussian_room / parts
         penalized = np.arange(len(problem.smoothness)) < problem.n_penalized
         candidates = np.flatnonzero(penalized & (problem.smoothness > 0.0))
-        n_kept = self.n_kept or max(1.0, _KEPT * math.sqrt(curator.n_records * math.sqrt(room)))
+        n_kept = self.n_kept or max(1.0, POLICY.screening_kept * math.sqrt(curator.n_records * math.sqrt(room)))
         if n_kept >= len(candidates):
             return self.solver.solve(curator, problem, parts, choices)
         if room <= 0.0:
@@ -101,11 +93,11 @@ class Screened:
         if slope is None:
             scaled = Scaled(curator, problem, math.sqrt(room))
             everywhere = np.full(scaled.size, 1.0 / math.sqrt(scaled.size))
-            seen = scaled.sizes(everywhere, np.zeros(scaled.size), _SLOPE_SHARE * share).level
+            seen = scaled.release_sizes(everywhere, np.zeros(scaled.size), POLICY.screening_slope * share).level
             if seen is None:
-                return scaled.standing(Start.of(scaled, 1.0 - share).point)
+                return scaled.standing(release_start(scaled, 1.0 - share).point)
             # The size of a gradient whose row has norm 1 on average.
-            slope, share = seen[0], (1.0 - _SLOPE_SHARE) * share
+            slope, share = seen[0], (1.0 - POLICY.screening_slope) * share
         n_kept, zeros = int(n_kept), np.zeros(len(problem.smoothness))
         scales = np.sqrt(problem.smoothness / problem.loss.curvature)
         loss_range = largest_range(share * room / n_kept)
@@ -114,7 +106,7 @@ class Screened:
                 problem.loss,
                 candidates,
                 scales,
-                _CLIP * slope,
+                POLICY.screening_clip * slope,
                 zeros,
                 zeros,
                 zeros,

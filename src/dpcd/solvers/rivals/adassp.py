@@ -11,9 +11,11 @@ from dpcd.losses import Loss, Squared
 from dpcd.penalties import Penalty
 from dpcd.privacy import Curator
 from dpcd.privacy.records import MomentMatrix
-from dpcd.solvers.clips import Clips
-from dpcd.solvers.joint import Clip, Scaled, WholeRecordSolver, check_share, checked_count
+from dpcd.solvers.allocation import allocate
+from dpcd.solvers.clipping import Clips
+from dpcd.solvers.noiseless import known_solution
 from dpcd.solvers.problem import Floats, Problem, Solution
+from dpcd.solvers.scaled import Clip, Scaled, WholeRecordSolver, check_share, checked_count
 
 # A shortened row biases what has no second look, so rows are left longer than elsewhere where there are few columns:
 # normal ones of p columns are rarely longer than √p + 2.5.
@@ -106,25 +108,23 @@ class BoostedAdaSSP(_LeastSquares):
 
 def _boosted(scaled: Scaled, share: float, n_rounds: int) -> Solution:
     """Fit residuals in so many rounds, with this share of the budget for the second moments."""
-    if scaled.size == 0:
-        return scaled.zero_model()
-    if scaled.noiseless:
-        # The ridge is zero then, and rounds may go on until nothing is left to fit.
-        return scaled.without_noise()
-    if scaled.records * math.sqrt(1.0 - share) <= _RECORDS_PER_COLUMN * scaled.size:
-        return scaled.zero_model()
-    clips = Clips.of(scaled, n_rounds, share, divided=False)
+    # Without noise the ridge is zero, and rounds may go on until nothing is left to fit.
+    known = known_solution(scaled)
+    if known is not None:
+        return known
     upright, point = np.eye(scaled.size), np.zeros(scaled.size)
-    if not clips.begin(upright, point):
-        return scaled.zero_model()
+    clips = Clips(allocate(scaled.records, scaled.problem.loss, n_rounds, share), used=1.0, divided=False)
+    hopeless = scaled.records * math.sqrt(1.0 - share) <= _RECORDS_PER_COLUMN * scaled.size
+    if hopeless or not clips.release_first(scaled, upright, point):
+        return scaled.standing(point)
     hessian, doubt = _ridged_moments(scaled, share)
     path = []
     for t in range(n_rounds):
-        clip = clips.at(t, upright, point)
+        clip = clips.release_at(t, scaled, upright, point)
         # As published, what the clip cuts off is not made up for.
-        gradient, noise = scaled.gradient(upright, point, Clip(clip.norm), (1.0 - share - clips.total) / n_rounds)
+        gradient, noise = scaled.release_gradient(upright, point, Clip(clip.norm), clips.shares.steps / n_rounds)
         before, linear = point, hessian @ point - gradient
-        point = scaled.step(hessian, linear, before)
+        point = scaled.minimum(hessian, linear, before)
         path.append(scaled.weights(point))
     # The error of the linear term: noise of Xᵀ(y − Xw), that of XᵀX times the last move, and sampling.
     moved = point - before

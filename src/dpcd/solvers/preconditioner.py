@@ -8,17 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpcd.policy import POLICY
 from dpcd.solvers.problem import Floats
-
-# Eigenvalues of a noisy matrix that exceed their mean by so many times the reach of noise are not noise. All are raised
-# by so many times √p·noise: a step in a direction that only seems flat would be too long.
-_BEYOND_NOISE, _RAISED = 1.5, 0.75
-# Where a second look, which magnifies what was flat at the first, still shows less than this part of the largest noise,
-# nothing may be there. Such a direction keeps so much of what the first look left it, so that noise does not drive
-# weights apart that nothing would bring back together, as those of columns that are the same.
-_NOTHING, _KEPT = 0.5, 0.3
-# The spread that noise explains may be so many of its deviations larger than it seems.
-_FLUCTUATIONS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +59,8 @@ class Moments:
             values, left = shrunk(values, noise)
             believed = raised(values, left, noise)
             if past:
-                nothing = values < _NOTHING * noise * math.sqrt(2.0 * size)
-                believed = np.where(nothing, np.maximum(believed, _KEPT), believed)
+                nothing = values < POLICY.nothing * noise * math.sqrt(2.0 * size)
+                believed = np.where(nothing, np.maximum(believed, POLICY.nothing_keeps), believed)
             back = unwhitened @ vectors
             matrix, added = (back * believed) @ back.T, (back * (believed - values)) @ back.T
             # Second moments are 1 by construction: what is missing was hidden by shortening long rows, or the scale was
@@ -111,7 +102,7 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
     They are shrunk by the part of the spread that noise on the diagonal of this standard deviation explains. Those that
     stand out above the rest stay what they are.
     """
-    reach = _BEYOND_NOISE * noise * math.sqrt(2.0 * len(values))
+    reach = POLICY.beyond_noise * noise * math.sqrt(2.0 * len(values))
     ordinary = np.ones(len(values), dtype=bool)
     for _ in range(3):
         ordinary = values <= max(float(values[ordinary].mean()) + reach, float(values.min()))
@@ -126,7 +117,7 @@ def shrunk(values: Floats, noise: float) -> tuple[Floats, float]:
 
 def raised(values: Floats, left: float, noise: float) -> Floats:
     """Shrunk eigenvalues, raised by a part of the noise that is left in them: none may seem flat because of it."""
-    return np.asarray(np.maximum(values, 0.0) + _RAISED * left * noise * math.sqrt(len(values)) + 1e-12)
+    return np.asarray(np.maximum(values, 0.0) + POLICY.raised * left * noise * math.sqrt(len(values)) + 1e-12)
 
 
 def hidden_by_noise(released: Floats, noise: float) -> float:
@@ -140,5 +131,5 @@ def hidden_by_noise(released: Floats, noise: float) -> float:
     if freedom <= 0.0 or noise == 0.0:
         return noise
     spread = float(np.sum((released - np.trace(released) / size * np.eye(size)) ** 2)) / (noise**2 * freedom)
-    ratio = max(0.0, spread - 1.0) + _FLUCTUATIONS * math.sqrt(2.0 / freedom)
+    ratio = max(0.0, spread - 1.0) + POLICY.fluctuations * math.sqrt(2.0 / freedom)
     return noise * math.sqrt(ratio / (1.0 + ratio))

@@ -1,4 +1,4 @@
-"""What solvers that clip whole records have in common: scaled coordinates, and what is released in them."""
+"""A problem in units of its columns, and what is released in them."""
 
 from __future__ import annotations
 
@@ -9,38 +9,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcd.losses import ABOUT_LABELS, Logistic, Loss, Squared
+from dpcd.losses import ABOUT_LABELS, Loss
 from dpcd.penalties import Penalty
+from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix, View
-from dpcd.quadratic.model import Quadratic
-from dpcd.ranges.sizes import VISIBLE, WINDOW_OCTAVES, Sizes
-from dpcd.solvers.moments import Moments
+from dpcd.quadratic import Quadratic
+from dpcd.ranges.sizes import Sizes
+from dpcd.solvers.allocation import counting_share
+from dpcd.solvers.preconditioner import Moments
 from dpcd.solvers.problem import ChargedAsGaussian, Floats, Problem, Solution, rehearse
 
-# Rows of second moment 1 in every column have norm √p on average; those 1.5 times as long or more are shortened.
-_RADIUS = 1.5
 # Without noise there is nothing to gain by shortening any but absurd rows.
 _NOISELESS_RADIUS = 1000.0
-
-# Where the noise multiplier exceeds 1/30 of the records, buckets of sizes are whole octaves. A bound of the slopes for
-# labels leaves twelve of a hundred octaves, among which three show with fewer deviations of noise.
-_COARSE, _BOUNDED_OCTAVES, _LONGEST_ROW, _VISIBLE_IF_BOUNDED = 30.0, 12, 8.0, 3.0
-# A histogram, or a mean label, gets what makes its noise 1/20 of the records, within these shares of the budget. An
-# even-handed clip does not depend on how long the tail of the sizes is, and there is one to fall back on.
-_RESOLUTION, _COUNTING_SHARES, _EVEN_HANDED_SHARES = 20.0, (0.01, 0.25), (0.004, 0.15)
-# Budget in records with which all of them in one place just stand out at one look.
-LEAST_RECORDS = VISIBLE * math.sqrt(2.0 * WINDOW_OCTAVES / _COUNTING_SHARES[1])
-# What moments and Hessians may take together, so that something is left for starts, sizes and gradients.
-LARGEST_SHARE = 0.65
-
-# Without noise there are at most so many steps, and nothing is left to do where a plain gradient step moves weights by
-# this part of them. Of the bound on the Hessian so much is added at least and at the first sign of need, so many times
-# more at the next try, and less after a step. A gradient may rise by a little more than expected.
-_NOISELESS_STEPS, _NOTHING_LEFT = 1000, 1e-11
-_LEAST_ADDED, _FIRST_ADDED, _MORE, _LESS, _A_LITTLE = 1e-9, 1e-4, 10.0, 100.0, 1.5
 # The last gradient gets at most so many times the budget of the first, which would else be nothing but noise.
 _MOST_GROWTH = 1e6
+#: Budget in records with which all of them in one place just stand out at one look.
+LEAST_RECORDS = POLICY.visible * math.sqrt(2.0 * POLICY.window_octaves / POLICY.counting_most)
 
 
 class WholeRecordSolver(ChargedAsGaussian):
@@ -55,9 +40,7 @@ class WholeRecordSolver(ChargedAsGaussian):
         """Raise if the loss or the penalty does not compile."""
         view = View(np.arange(2), np.eye(2), np.zeros(2), loss)
         rehearse(JointGradient(view, 0.0, clip=1.0))
-        # Two coordinates stand for all: the first and the last that the penalty is for.
-        ends = np.array([0, n_columns - intercept - 1])
-        Quadratic(np.eye(2), np.zeros(2), ends).minimize(penalty)
+        Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
 
 
 def checked_count(name: str, value: float | None) -> int:
@@ -69,8 +52,8 @@ def checked_count(name: str, value: float | None) -> int:
 
 def check_share(name: str, value: float) -> None:
     """Raise if a part of the budget buys nothing, or leaves nothing for sizes and gradients."""
-    if not 1e-3 <= value < LARGEST_SHARE:
-        raise ValueError(f"{name} must be a share of at least .001 and below {LARGEST_SHARE:g}, got {value!r}")
+    if not 1e-3 <= value < POLICY.largest_share:
+        raise ValueError(f"{name} must be a share of at least .001 and below {POLICY.largest_share:g}, got {value!r}")
 
 
 def check_growth(n_steps: int, growth: float) -> None:
@@ -132,7 +115,7 @@ class Scaled:
     @property
     def radius(self) -> float:
         """Norm beyond which rows of columns with second moment 1 are shortened."""
-        return (_NOISELESS_RADIUS if self.noiseless else _RADIUS) * math.sqrt(self.size)
+        return (_NOISELESS_RADIUS if self.noiseless else POLICY.radius) * math.sqrt(self.size)
 
     def multiplier(self, share: float) -> float:
         """Noise multiplier of a Gaussian release that costs this share of μ²."""
@@ -151,7 +134,7 @@ class Scaled:
         weights, loss, positive_class = self.weights(point), problem.loss, problem.positive_class
         return View(self.active, transform / self.roots, weights, loss, positive_class, self.even_handed)
 
-    def step(self, hessian: Floats, linear: Floats, start: Floats) -> Floats:
+    def minimum(self, hessian: Floats, linear: Floats, start: Floats) -> Floats:
         """Minimum of ½uᵀHu − bᵀu + ψ, by coordinate descent."""
         quadratic = Quadratic(hessian * np.outer(self.roots, self.roots), linear * self.roots, self.active)
         return quadratic.minimize(self.problem.penalty, self.problem.n_penalized, start / self.roots) * self.roots
@@ -169,85 +152,15 @@ class Scaled:
         weights = self.weights(self.admitted(point))
         return Solution(weights, 0, weights[None, :])
 
-    def zero_model(self) -> Solution:
-        """What is left where the budget buys nothing but noise."""
-        return self.standing(np.zeros(self.size))
-
-    def without_noise(self) -> Solution:
-        """Proximal Newton steps with the Hessian at each point, until a plain gradient step would move nothing.
-
-        A step that goes too far is tried again with more of an upper bound of the Hessian added, as Levenberg and
-        Marquardt do. Where the gradient rises along a step by no more than the model says, the objective has fallen all
-        the way, and with the whole bound added it cannot rise by more.
-        """
-        moments = self.moments(1.0, rounds=1)
-        bound = self.problem.loss.curvature * moments.matrix
-        steepest = float(np.linalg.eigvalsh(bound)[-1]) * np.eye(self.size)
-
-        def looked_at(point: Floats) -> tuple[Floats, Floats, float]:
-            gradient, _ = self.gradient(np.ones(self.size), point, Clip(math.inf), 1.0)
-            plain = self.step(steepest, steepest @ point - gradient, point)
-            return point, gradient, float(np.linalg.norm(plain - point))
-
-        (point, gradient, left), hessian = looked_at(np.zeros(self.size)), bound
-        path: list[Floats] = []
-        added, length = 1.0, 0.0
-        for _ in range(_NOISELESS_STEPS):
-            if not path or not isinstance(self.problem.loss, Squared):
-                hessian = self._exact_hessian(moments, point)
-            while True:
-                model = hessian + added * bound
-                tried = looked_at(self.step(model, model @ point - gradient, point))
-                move = tried[0] - point
-                rise, expected = float(move @ (tried[1] - gradient)), float(move @ model @ move)
-                # Where steps get shorter and shorter a little too far is near enough.
-                closing_in = rise <= _A_LITTLE * expected and np.linalg.norm(move) <= length / 2.0
-                if rise <= expected or closing_in or added >= 1.0:
-                    break
-                added = min(max(_MORE * added, _FIRST_ADDED), 1.0)
-            (point, gradient, left), added = tried, max(added / _LESS, _LEAST_ADDED)
-            length = float(np.linalg.norm(move))
-            path.append(self.weights(point))
-            if left <= _NOTHING_LEFT * np.linalg.norm(point) or not move.any():
-                break
-        return Solution(path[-1], len(path), np.array(path), quadratic=self._exact_quadratic(moments, point))
-
-    def _exact_hessian(self, moments: Moments, point: Floats) -> Floats:
-        """The objective's own Hessian at a point."""
-        # In the metric of the moments no row is longer than √n, and short rows want a fine lattice.
-        radius = 2.0 * math.sqrt(self.curator.n_records)
-        weighted = MomentMatrix(self.view(moments.whitening, point), 0.0, radius=radius, weighted=True)
-        back = np.linalg.inv(moments.whitening)
-        return np.asarray(self.problem.loss.curvature * back @ self.curator.release(weighted) @ back.T)
-
-    def _exact_quadratic(self, moments: Moments, point: Floats) -> Quadratic:
-        """The model at a point without noise."""
-        hessian = self._exact_hessian(moments, point) + 1e-12 * np.eye(self.size)
-        gradient, _ = self.gradient(moments.whitening, point, Clip(math.inf), 1.0)
-        _, squared_size = self.sizes(moments.whitening, point, 1.0).level or (0.0, 0.0)
-        error = self.error(hessian, moments.matrix, 0.0, squared_size)
-        return self.quadratic(hessian, hessian @ point - gradient, error)
-
     @property
     def counting_share(self) -> float:
         """The share of the budget that tells counts of records apart, within limits."""
-        few, most = _EVEN_HANDED_SHARES if self.even_handed else _COUNTING_SHARES
-        return min(max((_RESOLUTION / self.records) ** 2, few), most)
+        return counting_share(self.records, self.even_handed)
 
     def quadratic(self, hessian: Floats, linear: Floats, error: Floats) -> Quadratic:
         """The quadratic model in the coordinates of the weights, `error` being the covariance of its linear term's."""
         scale = np.outer(self.roots, self.roots)
         return Quadratic(hessian * scale, linear * self.roots, self.active, error * scale, self.problem.n_penalized)
-
-    def error(self, hessian: Floats, metric: Floats, variance: float, squared_size: float) -> Floats:
-        """Covariance of what a linear term is off by: noise of this variance in the metric S, and sampling of records.
-
-        The mean square of a logistic model's gradients is its Hessian, if the model is right; that of other losses is
-        known over all p directions together.
-        """
-        logistic = isinstance(self.problem.loss, Logistic)
-        sampling = hessian if logistic else squared_size / self.size * metric
-        return np.asarray(variance * metric + sampling / self.curator.n_records)
 
     def _moments_in(self, whitening: Floats, share: float) -> MomentMatrix:
         """The release of the second moments of x/s in the metric of a whitening."""
@@ -257,7 +170,7 @@ class Scaled:
         """Standard deviation of the noise on the diagonal of second moments that get this share of the budget."""
         return self._moments_in(np.eye(self.size), share).noise_level(self.curator.n_records)
 
-    def moments(self, share: float, rounds: int) -> Moments:
+    def release_moments(self, share: float, rounds: int) -> Moments:
         """Release the second moments of x/s in several rounds, each in the metric that the one before it found."""
 
         def look(whitening: Floats) -> Floats:
@@ -265,7 +178,7 @@ class Scaled:
 
         return Moments.of(look, self.size, self.radius, self.noise_of_moments(share / rounds), rounds)
 
-    def gradient(self, whitening: Floats, point: Floats, clip: Clip, share: float) -> tuple[Floats, float]:
+    def release_gradient(self, whitening: Floats, point: Floats, clip: Clip, share: float) -> tuple[Floats, float]:
         """Noisy gradient with respect to u, clipped in the metric of the whitening, and its noise in that metric."""
         mechanism = JointGradient(self.view(whitening, point), self.multiplier(share), clip=clip.norm)
         # Rows were multiplied by B, so the sum is B·gradient.
@@ -273,18 +186,21 @@ class Scaled:
         gradient = released / whitening if whitening.ndim == 1 else np.linalg.solve(whitening, released)
         return gradient / clip.kept, mechanism.noise_level(self.curator.n_records) / clip.kept
 
-    def sizes(self, whitening: Floats, point: Floats, share: float) -> Sizes:
+    def release_sizes(self, whitening: Floats, point: Floats, share: float) -> Sizes:
         """Noisy histogram of the sizes of gradients in the metric of the whitening."""
         multiplier = self.multiplier(share)
-        per_octave = 1 if _COARSE * multiplier > self.curator.n_records else 2
-        mechanism, visible = GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave), VISIBLE
+        per_octave = 1 if POLICY.coarse * multiplier > self.curator.n_records else 2
+        mechanism, visible = (
+            GradientSizes(self.view(whitening, point), multiplier, per_octave=per_octave),
+            POLICY.visible,
+        )
         if self.even_handed:
             # Slopes for labels are not far below their bound, and rows have norm √p on average. What is beyond the
             # octaves is counted in the outermost.
-            largest = math.ceil(math.log2(_LONGEST_ROW * self.problem.loss.lipschitz * math.sqrt(self.size)))
-            mechanism = replace(mechanism, smallest=largest - _BOUNDED_OCTAVES, largest=largest)
-            visible = _VISIBLE_IF_BOUNDED
-        return Sizes.of(self.curator, mechanism, visible)
+            largest = math.ceil(math.log2(POLICY.longest_row * self.problem.loss.lipschitz * math.sqrt(self.size)))
+            mechanism = replace(mechanism, smallest=largest - POLICY.bounded_octaves, largest=largest)
+            visible = POLICY.visible_labels
+        return Sizes.release(self.curator, mechanism, visible)
 
 
 class Clip(NamedTuple):

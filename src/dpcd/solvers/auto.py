@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpcd.losses import ABOUT_LABELS, Loss, Squared
+from dpcd.losses import Loss, Squared
 from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero, bare
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
@@ -17,11 +17,9 @@ from dpcd.solvers.scaled import WholeRecordSolver
 from dpcd.solvers.screening import Screened
 
 # A noisy matrix is worth its budget up to this p³/(nμ), and from so many records nμ on: for the squared loss, whose
-# Hessian it is, and for others, which need more matrices on the way. For labels, with fewer than the last number of
-# records, one-block DP-CD is better from an earlier point on.
+# Hessian it is, and for others, which need more matrices on the way.
 _CROWDED, _RECORDS_FOR_A_MATRIX = 5.0, 100.0
 _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 8.0, 430.0
-_CROWDED_IF_FEW_RECORDS, _MANY_RECORDS = 1.0, 3000.0
 # Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
 # nμ, for each column. Of few columns all may matter.
 _RECORDS_PER_COLUMN = 30.0
@@ -48,7 +46,7 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Lo
     penalty
         Whether it makes weights exactly zero decides if columns are screened first.
     loss
-        Whether it is quadratic, or about labels, decides what a matrix of second moments is worth.
+        Whether it is quadratic decides what a matrix of second moments is worth.
     """
     records = n_records * mu
     if math.isinf(mu):
@@ -65,8 +63,6 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Lo
     limit, least = _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS
     if isinstance(loss, Squared):
         limit, least = _CROWDED, _RECORDS_FOR_A_MATRIX
-    elif isinstance(loss, ABOUT_LABELS) and records < _MANY_RECORDS:
-        limit = _CROWDED_IF_FEW_RECORDS
     if records < least:
         return Choice(
             DPBlockCD(),

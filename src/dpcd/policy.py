@@ -67,8 +67,10 @@ class Policy:
     most_for_moments: float = 0.06
     uncertain_moment: float = 0.5
 
-    # Choice of the solver: the largest p³/(nμ) for a matrix, and the least nμ, for squared losses and for others.
+    # Choice of the solver: the largest p³/(nμ) and the least nμ for which a noisy matrix is worth its budget: for the
+    # squared loss, whose Hessian it is, and for others, which need more matrices on the way.
     crowded: float = 5.0
+    crowded_if_curved: float = 8.0
     records_for_a_matrix: float = 100.0
     records_for_hessians: float = 430.0
     # Screening: from so many columns on, with fewer records for each of them than this.

@@ -9,21 +9,13 @@ import numpy as np
 
 from dpcd.losses import Loss, Squared
 from dpcd.penalties import L1, ElasticNet, Penalty, WeightedL1, Zero, bare
+from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.solvers.block import DPBlockCD
 from dpcd.solvers.newton import DPNewton
 from dpcd.solvers.problem import Problem, Solution, Solver
 from dpcd.solvers.scaled import WholeRecordSolver
 from dpcd.solvers.screening import Screened
-
-# A noisy matrix is worth its budget up to this p³/(nμ), and from so many records nμ on: for the squared loss, whose
-# Hessian it is, and for others, which need more matrices on the way.
-_CROWDED, _RECORDS_FOR_A_MATRIX = 5.0, 100.0
-_CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS = 8.0, 430.0
-# Where an l1 penalty says that few of many columns matter, choosing them first pays up to so many records of budget,
-# nμ, for each column. Of few columns all may matter.
-_RECORDS_PER_COLUMN = 30.0
-_MANY_COLUMNS = 20
 
 
 @dataclass(frozen=True)
@@ -53,16 +45,16 @@ def choose(n_records: int, n_columns: int, mu: float, penalty: Penalty, loss: Lo
         return Choice(DPNewton(), "proximal Newton, because there is no noise")
     penalty = bare(penalty)
     sparse = isinstance(penalty, (L1, WeightedL1)) or (isinstance(penalty, ElasticNet) and penalty.l1_ratio > 0.0)
-    if sparse and n_columns >= _MANY_COLUMNS and n_columns * _RECORDS_PER_COLUMN > records:
+    if sparse and n_columns >= POLICY.many_columns and n_columns * POLICY.records_per_column > records:
         return Choice(
             Screened(Auto(screening=False)),
             f"screening first, because an l1 penalty expects few of the {n_columns} columns to matter and the budget "
-            f"is worth {records:.0f} records, fewer than {_RECORDS_PER_COLUMN:.0f} for each column",
+            f"is worth {records:.0f} records, fewer than {POLICY.records_per_column:.0f} for each column",
         )
     crowded = n_columns**3 / records if records > 0.0 else math.inf
-    limit, least = _CROWDED_IF_CURVED, _RECORDS_FOR_HESSIANS
+    limit, least = POLICY.crowded_if_curved, POLICY.records_for_hessians
     if isinstance(loss, Squared):
-        limit, least = _CROWDED, _RECORDS_FOR_A_MATRIX
+        limit, least = POLICY.crowded, POLICY.records_for_a_matrix
     if records < least:
         return Choice(
             DPBlockCD(),

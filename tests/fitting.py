@@ -1,12 +1,15 @@
 """Runs of solvers on whole tables, their budgets, and what they lose."""
 
+from contextlib import contextmanager
+
 import numpy as np
 
 from dpcd.nonprivate import newton_optimum, objective
 from dpcd.penalties import L2
+from dpcd.policy import POLICY
 from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.solvers import Problem
-from dpcd.solvers.joint import Scaled
+from dpcd.solvers.scaled import Scaled
 from replay import RecordingCurator
 
 
@@ -26,6 +29,19 @@ def scaled(X, y, loss, epsilon, intercept=True, seed=0, penalty=None):
     curator = RecordingCurator(Columns.copy_of(X, y, intercept), budget, noise)
     smoothness = np.full(X.shape[1] + intercept, loss.curvature)
     return Scaled.of(curator, Problem(loss, penalty or L2(0.01), smoothness, X.shape[1]), 1)
+
+
+@contextmanager
+def tuned(**changes):
+    """With other numbers in the policy."""
+    before = {name: getattr(POLICY, name) for name in changes}
+    try:
+        for name, value in changes.items():
+            object.__setattr__(POLICY, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            object.__setattr__(POLICY, name, value)
 
 
 def spent_share(curator):

@@ -15,9 +15,9 @@ from dpcd.privacy import Columns, PrivacyBudget, SeededNoise
 from dpcd.privacy.records import GradientSizes, JointGradient, MomentMatrix
 from dpcd.quadratic.model import Quadratic
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Problem, Screened
-from dpcd.solvers.joint import Scaled
-from dpcd.solvers.moments import Moments
-from dpcd.solvers.newton import _believed_hessian, _Model
+from dpcd.solvers.newton import QuadraticModel, believed_hessian
+from dpcd.solvers.preconditioner import Moments
+from dpcd.solvers.scaled import Scaled
 from fitting import lost, solve, spent_share, symmetric_noise
 from problems import LOSSES, PENALTIES, name, simulate
 from replay import RecordingCurator
@@ -261,7 +261,7 @@ class TestBelievedHessians:
         true = 0.5 * np.eye(size) - 0.3 * np.outer(along, along)
         for _ in range(10):
             released = true + noise * symmetric_noise(size, rng)
-            believed, level = _believed_hessian(released, noise, predictions)
+            believed, level = believed_hessian(released, noise, predictions)
             assert along @ believed @ along == pytest.approx(0.2, abs=4 * noise)
             assert level == pytest.approx(0.485, abs=noise)
             others = believed - np.outer(along, along) @ believed
@@ -271,20 +271,20 @@ class TestBelievedHessians:
         predictions = np.eye(20)[0]
         for _ in range(10):
             released = np.eye(20) + 0.1 * symmetric_noise(20, rng)
-            believed, _ = _believed_hessian(released, 0.1, predictions)
+            believed, _ = believed_hessian(released, 0.1, predictions)
             assert np.linalg.norm(believed[0, 1:]) < 0.3 * np.linalg.norm(released[0, 1:])
 
     def test_without_noise_nothing_changes(self, rng):
         rows = rng.normal(size=(50, 6))
         for predictions in (rng.normal(size=6), np.zeros(6)):
-            believed, level = _believed_hessian(rows.T @ rows / 50, 0.0, predictions)
+            believed, level = believed_hessian(rows.T @ rows / 50, 0.0, predictions)
             np.testing.assert_allclose(believed, rows.T @ rows / 50, rtol=1e-8, atol=1e-8)
             assert level == pytest.approx(np.trace(rows.T @ rows / 50) / 6)
 
     @pytest.mark.parametrize("size", [1, 2, 30])
     def test_steps_stay_finite_whatever_the_noise(self, size, rng):
         for _ in range(20):
-            believed, level = _believed_hessian(symmetric_noise(size, rng), 1.0, rng.normal(size=size))
+            believed, level = believed_hessian(symmetric_noise(size, rng), 1.0, rng.normal(size=size))
             assert 0.0 < level < 10.0
             assert np.linalg.eigvalsh(believed).min() > 0.0
 
@@ -305,7 +305,7 @@ class TestTrust:
             Columns.copy_of(X, np.ones(50)), PrivacyBudget(1.0, 1e-3), SeededNoise(np.random.default_rng(0))
         )
         scaled = Scaled.of(curator, Problem(loss, Zero(), loss.curvature * np.ones(3), 3), 1)
-        model = _Model(scaled, Moments.unknown(3, 3.0, 0.0), np.zeros(3))
+        model = QuadraticModel(scaled, Moments.unknown(3, 3.0, 0.0), np.zeros(3), np.ones(4), (), 0.0)
         across = math.sqrt(1.0 - slope**2)
         model.points = [np.zeros(3), np.array([2.0, 0.0, 0.0])]
         model.gradients = [np.ones(3), loss.curvature * np.array([slope, across, 0.0])]
@@ -543,13 +543,13 @@ class TestMomentsOfBlocks:
     @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
     def test_are_released_where_they_show_something(self, monkeypatch, loss):
         released = []
-        moments = Scaled.moments
+        moments = Scaled.release_moments
 
         def spy(self, share, rounds):
             released.append(share)
             return moments(self, share, rounds)
 
-        monkeypatch.setattr(Scaled, "moments", spy)
+        monkeypatch.setattr(Scaled, "release_moments", spy)
         sample = family("correlated", 3000, 40, loss)
         for epsilon, expected in [(0.2, []), (10.0, [0.05])]:
             released.clear()

@@ -14,8 +14,8 @@ from dpcd.nonprivate import newton_optimum, objective
 from dpcd.penalties import L1, L2
 from dpcd.privacy.records import JointGradient
 from dpcd.solvers import Auto, DPBlockCD, DPNewton, Screened
-from dpcd.solvers.clips import _reach
-from dpcd.solvers.start import Start, _flatness, best_constant
+from dpcd.solvers.clipping import _reach
+from dpcd.solvers.initial import _flatness, best_constant, release_start, start_share
 from fitting import scaled, solve, spent_share
 from problems import name
 
@@ -64,13 +64,14 @@ class TestTheStart:
     def test_it_is_the_best_constant_for_the_labels(self, loss, rng):
         X, y = labels(5000, 0.1, rng)
         problem = scaled(X, y, loss, 1.0)
-        start = Start.of(problem)
+        share = start_share(problem)
+        start = release_start(problem, share)
         expected = best_constant(loss, y.mean())
         np.testing.assert_allclose(problem.weights(start.point), [0.0, 0.0, 0.0, expected], atol=0.15)
         (release,) = problem.curator.releases
         assert release.description == JointGradient.description
-        assert problem.curator.spent.mu_squared == pytest.approx(start.share * problem.mu**2, rel=1e-6)
-        assert 0.004 <= start.share <= 0.15
+        assert problem.curator.spent.mu_squared == pytest.approx(share * problem.mu**2, rel=1e-6)
+        assert 0.004 <= share <= 0.15
         assert 0.05 <= start.flatness <= 1.0
         if isinstance(loss, Logistic):
             positive = 1.0 / (1.0 + math.exp(-problem.weights(start.point)[-1]))
@@ -80,9 +81,10 @@ class TestTheStart:
     def test_where_there_is_no_constant_to_learn_nothing_is_spent(self, loss, intercept, rng):
         X, y = labels(5000, 0.1, rng)
         problem = scaled(X, y, loss, 1.0, intercept)
-        start = Start.of(problem)
+        share = start_share(problem)
+        start = release_start(problem, share)
         assert not start.point.any()
-        assert (start.share, start.flatness) == (0.0, 1.0)
+        assert (share, start.flatness) == (0.0, 1.0)
         assert problem.curator.releases == ()
 
     def test_little_budget_gets_a_larger_share_and_what_could_be_noise_is_not_believed(self, rng):
@@ -90,8 +92,9 @@ class TestTheStart:
         y[:1000], y[1000:] = 1.0, -1.0
         shares, constants = [], []
         for epsilon in (0.02, 0.5, 10.0):
-            starts = [Start.of(scaled(X, y, Logistic(), epsilon, seed=seed)) for seed in range(30)]
-            shares.append(starts[0].share)
+            problems = [scaled(X, y, Logistic(), epsilon, seed=seed) for seed in range(30)]
+            shares.append(start_share(problems[0]))
+            starts = [release_start(problem, shares[-1]) for problem in problems]
             constants.append([start.point[-1] for start in starts])
         assert shares == sorted(shares, reverse=True)
         assert np.mean(np.array(constants) == 0.0) > 0.95
@@ -100,7 +103,8 @@ class TestTheStart:
     def test_a_class_without_records_is_no_certainty(self, rng):
         X, _ = labels(500, 0.5, rng)
         for seed in range(10):
-            constant = Start.of(scaled(X, np.ones(500), Logistic(), 1.0, seed=seed)).point[-1]
+            problem = scaled(X, np.ones(500), Logistic(), 1.0, seed=seed)
+            constant = release_start(problem, start_share(problem)).point[-1]
             # The share of negatives that noise would hide.
             assert 1.0 < constant < math.log(500.0)
 
@@ -108,7 +112,7 @@ class TestTheStart:
         X, y = labels(5000, 0.1, rng)
         problem = scaled(X, y, Logistic(), 1.0)
         compared = replace(problem, problem=replace(problem.problem, compared=True))
-        assert Start.of(compared).share == 0.0
+        assert start_share(compared) == 0.0
         model = DPLogisticRegression(epsilon=1.0, random_state=0).fit(X, rng.integers(0, 3, size=5000))
         gradients = [each for each in model.privacy_.releases if each.description == JointGradient.description]
         # Eight steps for each of three classes, and nothing before.
@@ -166,7 +170,7 @@ def test_a_small_budget_learns_of_a_rare_class_what_there_is_to_learn(monkeypatc
         return (objective(*problem, model.coef_[0], model.intercept_[0]) - best) / (zero - best)
 
     ours = np.mean([loses(seed) for seed in range(4)])
-    monkeypatch.setattr(Start, "of", lambda scaled, share=None: Start(np.zeros(scaled.size)))
+    monkeypatch.setattr("dpcd.solvers.initial._has_constant", lambda scaled: False)
     without = np.mean([loses(seed) for seed in range(4)])
     assert ours < 0.25
     assert ours < 0.8 * without

@@ -14,9 +14,10 @@ from dpcd.penalties import Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, SeededNoise
 from dpcd.ranges.sizes import Sizes
 from dpcd.solvers import DPBlockCD, DPNewton, Problem
-from dpcd.solvers.clips import Clips
-from dpcd.solvers.joint import Scaled
-from fitting import lost, solve
+from dpcd.solvers.allocation import Allocation, counting_share
+from dpcd.solvers.clipping import Clips
+from dpcd.solvers.scaled import Scaled
+from fitting import lost, solve, tuned
 
 
 class TestSizes:
@@ -143,8 +144,8 @@ class TestSizes:
 class TestFirstLook:
     """Sizes at the first step, where one histogram may show nothing."""
 
-    def clips(self, monkeypatch, taken, hidden):
-        """Clips for a budget of about 60 records, which see something after so many looks; and the shares of these."""
+    def clips(self, monkeypatch, taken, hidden, used=1.0):
+        """A first look for about 60 records of budget that sees something after so many; its clips and their shares."""
         sample = family("correlated", 5000, 3, Squared())
         curator = Curator(
             Columns.copy_of(sample.X, sample.y), PrivacyBudget(0.05, 4e-8), SeededNoise(np.random.default_rng(0))
@@ -161,40 +162,41 @@ class TestFirstLook:
             # Together with those that show nothing, one that does has to show more.
             return Sizes((1 + hidden) * counts * seen, 2.0 ** (np.arange(1, 41) / 2.0), 100.0, 2, 10_000)
 
-        monkeypatch.setattr(Scaled, "sizes", sizes)
-        return Clips.of(scaled, 8, taken), shares
+        monkeypatch.setattr(Scaled, "release_sizes", sizes)
+        clips = Clips(Allocation(taken, sizes=counting_share(scaled.records, labels=False)), used)
+        return lambda: clips.release_first(scaled, np.eye(3), np.zeros(3)), clips, shares
 
     @pytest.mark.parametrize(("hidden", "taken", "found"), [(0, 0.1, True), (1, 0.1, True), (1, 0.8, False)])
     def test_looks_again_if_enough_is_left_for_steps(self, monkeypatch, hidden, taken, found):
-        clips, shares = self.clips(monkeypatch, taken, hidden)
-        first = clips.first
-        assert clips.begin(np.eye(3), np.zeros(3)) is found
+        release, clips, shares = self.clips(monkeypatch, taken, hidden)
+        first = clips.shares.sizes
+        assert release() is found
         looks = 1 + hidden if found else 1
         assert shares == looks * [first]
-        assert clips.total == pytest.approx(looks * first), "every look is counted"
-        assert clips.total <= first + 0.5 * (1.0 - taken - first)
+        assert clips.shares.sizes == pytest.approx(looks * first), "every look is counted"
+        assert clips.shares.sizes <= first + 0.5 * (1.0 - taken - first)
+        assert clips.shares.steps == pytest.approx(1.0 - taken - looks * first)
 
     def test_clips_are_smaller_where_early_steps_are_forgotten(self, monkeypatch):
         norms = []
         for used in (1.0, 0.5):
-            clips, _ = self.clips(monkeypatch, 0.1, 0)
-            clips.used = used
-            assert clips.begin(np.eye(3), np.zeros(3))
+            release, clips, _ = self.clips(monkeypatch, 0.1, 0, used)
+            assert release()
             norms.append(clips.clip.norm)
         assert norms[1] == pytest.approx(0.5**0.225 * norms[0])
 
-    def test_smaller_clips_suit_one_block(self, monkeypatch):
+    def test_smaller_clips_suit_one_block(self):
         sample = family("correlated", 5000, 3, Squared())
         smaller = np.mean(lost(DPBlockCD(), sample, 0.1, range(20)))
-        monkeypatch.setattr("dpcd.solvers.block.USED", 1.0)
-        assert smaller < 0.9 * np.mean(lost(DPBlockCD(), sample, 0.1, range(20)))
+        with tuned(used=1.0):
+            assert smaller < 0.9 * np.mean(lost(DPBlockCD(), sample, 0.1, range(20)))
 
     def test_gives_up(self, monkeypatch):
-        monkeypatch.setattr("dpcd.solvers.joint._COUNTING_SHARES", (0.01, 0.02))
-        clips, shares = self.clips(monkeypatch, 0.1, 100)
-        assert not clips.begin(np.eye(3), np.zeros(3))
+        with tuned(counting_most=0.02):
+            release, clips, shares = self.clips(monkeypatch, 0.1, 100)
+        assert not release()
         assert len(shares) == 16
-        assert clips.total == pytest.approx(16 * 0.02)
+        assert clips.shares.sizes == pytest.approx(16 * 0.02)
 
     def test_records_without_a_gradient_hide_the_others_at_first(self):
         """Seven in ten targets are zero: four looks would see nothing."""
@@ -206,10 +208,10 @@ class TestFirstLook:
             assert np.any(solution.weights), "something was found"
             assert curator.spent.mu_squared <= curator.budget.gaussian_room()
 
-    def test_fits_that_see_nothing_at_first_are_not_lost(self, monkeypatch):
+    def test_fits_that_see_nothing_at_first_are_not_lost(self):
         sample = family("correlated", 5000, 3, Squared())
         again = lost(DPNewton(), sample, 0.1, range(20))
-        monkeypatch.setattr("dpcd.solvers.clips._MOST_LOOKS", 1)
-        once = lost(DPNewton(), sample, 0.1, range(20))
+        with tuned(size_looks=1):
+            once = lost(DPNewton(), sample, 0.1, range(20))
         assert np.sum(np.array(once) == 1.0) >= 2, "some see nothing and stay at zero"
         assert np.max(again) < 0.5

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpcd.solvers.moments import shrunk
+from dpcd.solvers.preconditioner import shrunk
 from fitting import symmetric_noise
 
 

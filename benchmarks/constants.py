@@ -1,46 +1,50 @@
-"""What halving and doubling the constants of private ranges does to models on public tables.
+"""What halving and doubling the numbers of the policy does to models on public tables.
 
 Scores are those of ``public_tables.py``, with nothing declared, on tables of its group "seen" with fewer than 6000
-records. Runs are the same ones for all values, so that a constant that changes nothing shows zeros.
+records. Runs are the same ones for all values, so that a number that changes nothing shows zeros.
 
     python benchmarks/constants.py --runs 5
-    python benchmarks/constants.py --only looks._NARROW histograms._MISFIT
+    python benchmarks/constants.py --only narrow misfit
 """
 
 import argparse
-import importlib
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import fields
 from itertools import product
 
 import numpy as np
 from public_tables import SEEN, Cell, load, scores
 
+from dpcd.policy import POLICY
+from dpcd.ranges.looks import FEATURES, TARGET, TARGET_ALONE
+
 EPSILONS = (0.1, 0.3, 1.0)
-CONSTANTS = (
-    *(f"looks.{name}" for name in ("_SHOWS_COLUMNS", "_SHOWS_TAILS", "_NOISE_IN_MEAN", "_MEAN_WITHIN")),
-    *(f"looks.{name}" for name in ("_HIDES_COLUMNS", "_MOST_LOOKS", "_ACCEPT", "_DOUBT", "_NARROW", "DEVIATIONS")),
-    *(f"looks.FEATURES.{name}" for name in ("look", "looks", "means", "tails")),
-    *(f"looks.TARGET.{name}" for name in ("look", "looks", "means", "tails")),
-    "looks.TARGET_ALONE.look",
-    *(f"histograms.{name}" for name in ("_MISFIT", "_USUAL_OCTAVES", "_NEAR", "_ONE_SIZE", "_STANDS_OUT")),
-    *(f"histograms.{name}" for name in ("_MUCH_SMALLER", "_OUTERMOST")),
-    *(f"scales.{name}" for name in ("_NOISE_IN_MOMENT", "_MOST_FOR_MOMENTS", "_UNCERTAIN")),
+# Arguments of solvers are their users' to change.
+_ARGUMENTS = {"newton_steps", "newton_moments", "newton_hessians", "most_steps", "block_moments"}
+CONSTANTS = tuple(
+    field.name
+    for field in fields(POLICY)
+    if isinstance(getattr(POLICY, field.name), (int, float)) and field.name not in _ARGUMENTS
 )
+LIMITS = {"features": FEATURES, "target": TARGET, "alone": TARGET_ALONE}
+#: Shares of the budget, of which all together must leave something.
+_MOST = {"features_looks": 0.45, "target_looks": 0.45}
 _LARGE = 6_000
 
 
 def multiplied(constant, factor):
-    """Multiply a constant of the library, in this process; probabilities stay below 1, and so do all parts together."""
-    module, name, *field = constant.split(".")
-    holder = importlib.import_module(f"dpcd.solvers.{module}")
-    old = getattr(holder, name)
-    value = getattr(old, field[0]) if field else old
-    most = max(value, 0.45 if field == ["looks"] else 0.95)
-    new = type(value)(value * factor) if value >= 1 else min(value * factor, most)
-    setattr(holder, name, old._replace(**{field[0]: new}) if field else new)
-    if module == "looks" and name in ("FEATURES", "TARGET", "TARGET_ALONE"):
-        # They are handed over by the module that asks for ranges.
-        setattr(importlib.import_module("dpcd.ranges.scales"), name, getattr(holder, name))
+    """Multiply a number of the policy, in this process, before anything is made of it.
+
+    Probabilities stay below 1, and so do all parts together.
+    """
+    value = getattr(POLICY, constant)
+    most = max(value, _MOST.get(constant, 0.95))
+    changed = type(value)(value * factor) if value >= 1 else min(value * factor, most)
+    object.__setattr__(POLICY, constant, changed)
+    # These are made of the policy when the library is loaded.
+    kind, _, field = constant.partition("_")
+    if kind in LIMITS:
+        object.__setattr__(LIMITS[kind], field, changed)
 
 
 def means(tables, options, constant=None, factor=1.0):

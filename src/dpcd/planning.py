@@ -25,10 +25,12 @@ from dpcd.privacy import PrivacyBudget
 from dpcd.privacy.accounting import LARGEST_EPSILON, SMALLEST_EPSILON
 from dpcd.ranges.looks import TARGET_ALONE, hides_center, noise_in_counts
 from dpcd.ranges.scales import only_center, usual_shares
+from dpcd.solvers.allocation import counting_share
 from dpcd.solvers.auto import Choice, choose
 from dpcd.solvers.block import DPBlockCD, full_steps
 from dpcd.solvers.clipping import clip_multiple
 from dpcd.solvers.scaled import LEAST_RECORDS
+from dpcd.solvers.screening import Screened
 from dpcd.usefulness import MOST, large_delta, most_stay_out, no_update, too_many_classes
 
 #: About four of five forecasts are right within this factor.
@@ -147,6 +149,19 @@ class Plan:
         elif not self.smoothness_declared:
             shares = usual_shares(self.n, self.p, self._looks_at_target, self.fit_intercept, self._room)
         return {**shares, "solver": 1.0 - sum(shares.values())}
+
+    @property
+    def solver_shares(self) -> dict[str, float]:
+        """Parts of the solver's μ² by what they buy. Fits whose first look shows nothing take more for sizes."""
+        if math.isinf(self.records) or self._buys_nothing:
+            return {}
+        has_start = self._classifies and self.fit_intercept and self.n_classes == 2
+        start = counting_share(self.records, self._classifies) if has_start else 0.0
+        solver: Any = self.choice.solver
+        if isinstance(solver, Screened):
+            rest = replace(self, penalty=Zero()).solver_shares
+            return {"choice of columns": solver.share, **{k: (1.0 - solver.share) * v for k, v in rest.items()}}
+        return dict(solver.allocation(self.records, self.loss, start).to_dict())
 
     @property
     def _looks_at_target(self) -> bool:
@@ -350,8 +365,10 @@ class Plan:
         ]
         if math.isfinite(self.mu):
             spent = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+            bought = ", ".join(f"{name} {share:.1%}" for name, share in self.solver_shares.items())
             lines += [
                 f"  budget      μ = {self.mu:.3g}: {spent}",
+                *([f"  solver's    {bought}"] if bought else []),
                 f"  noise       {self.noise:.2g} of a record's typical gradient, for each standardized column",
                 f"  signal lost {_percent(self.lost)} ({low} to {high} in four of five cases), where 0% is the fit "
                 f"without privacy and 100% a model without features",

@@ -27,7 +27,8 @@ from dpcd.ranges.histograms import Reading, folded
 _NO_NOISE = 1e-6
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True)
+class Limits:
     """Parts of μ² that one look, all looks and the means may take at most; and what a look may take to see tails."""
 
     look: float

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpcd.losses import Loss
 from dpcd.policy import POLICY
 from dpcd.privacy import Curator
 from dpcd.privacy.records import GradientSizes
 from dpcd.ranges.sizes import Sizes
-from dpcd.solvers.allocation import allocate
+from dpcd.solvers.allocation import Allocation, allocate
 from dpcd.solvers.clipping import Clips
 from dpcd.solvers.initial import Start, release_start, start_share
 from dpcd.solvers.noiseless import known_solution
@@ -77,6 +78,19 @@ class DPBlockCD(WholeRecordSolver):
         check_growth(self.n_steps or self.most_steps, self.growth or POLICY.block_growth_forgotten)
         check_share("moments", self.moments)
 
+    def allocation(
+        self,
+        records: float,
+        loss: Loss,
+        start: float,
+        n_steps: int | None = None,
+        moments: float | None = None,
+    ) -> Allocation:
+        """How a budget in records is shared out, with this share for the start. None: as many steps as there may be."""
+        planned = n_steps or self.n_steps or self.most_steps
+        taken = self.moments if moments is None else moments
+        return allocate(records, loss, planned, taken, start, move=POLICY.length_share)
+
     def solve(self, curator: Curator, problem: Problem, parts: int, choices: np.random.Generator) -> Solution:
         """Spend one of `parts` equal parts of what is left."""
         scaled = Scaled.of(curator, problem, parts)
@@ -93,7 +107,7 @@ class DPBlockCD(WholeRecordSolver):
         metric, flattest = believed_metric(moments.matrix, moments.noise * math.sqrt(2.0 * scaled.size))
         steps, limit = max(wanted * flattest, POLICY.fewest_steps), self._limit(wanted, scaled.even_handed)
         n_steps = self.n_steps or math.ceil(min(steps, limit))
-        shares = allocate(scaled.records, problem.loss, n_steps, taken, start_taken, move=POLICY.length_share)
+        shares = self.allocation(scaled.records, problem.loss, start_taken, n_steps, taken)
         forgotten = wanted > POLICY.many_full_steps
         growth = self.growth or (POLICY.block_growth_forgotten if forgotten else POLICY.block_growth)
         weights: Floats = np.float64(growth) ** np.arange(n_steps)

@@ -1,8 +1,13 @@
-"""How far two neighbouring tables are apart in the eyes of a mechanism, over what its noise is made for."""
+"""Records that break floating-point code, and how far neighbours are apart in the eyes of a mechanism."""
 
 import math
 
 import numpy as np
+from hypothesis import strategies as st
+
+#: Values that anything a record holds may take.
+WILD = [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -5e-324, 2.2e-308, 1e-160, 1e160]
+wild_floats = st.one_of(st.sampled_from(WILD), st.floats())
 
 
 def exact_sums(mechanism, table):

@@ -4,14 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from test_mechanisms import updates
 
 from dpcd import DPRidge, audit
 from dpcd.losses import Huber, Logistic
 from dpcd.penalties import L1
-from dpcd.privacy import Columns, Curator, SecureNoise, SeededNoise
+from dpcd.privacy import Columns, SecureNoise, SeededNoise
 from dpcd.privacy.coordinates import CoordinateUpdates
-from dpcd.privacy.lattice import lattice
 from dpcd.solvers import DPCD, DPSCD, DPSGD
 
 RUNS = {"n_trials": 1500, "method": "gaussian"}
@@ -63,42 +61,47 @@ class TestHonest:
             DPCD(n_passes=2, clip=1.0),
             DPCD(n_passes=2, clip=[0.5, 2.0], average="last"),
             DPCD(n_passes=4, clip=1.0, average="periodic", n_loops=2, order="random"),
-            DPSGD(n_passes=2, batch_size=4, clip=1.0),
-            DPSGD(n_passes=2, batch_size=1, clip=1.0),
+            DPNewton(),
+            DPBlockCD(n_steps=10),
+            AdaSSP(),
+            Screened(DPCD(n_passes=1, clip=1.0), n_kept=1),
+            DPFrankWolfe(n_steps=5),
         ],
-        ids=["scalar clip", "clips", "loops", "full batch", "batches"],
+        ids=["scalar clip", "clips", "loops", "Newton", "one block", "AdaSSP", "choices", "Frank-Wolfe"],
     )
     def test_no_solver_is_refuted(self, solver):
         result = audit.white_box(solver, epsilon=1.0, noise=seeded(), n_trials=600, method="gaussian")
         assert not result.refuted
 
-    def test_dual_descent_is_not_refuted(self):
-        from dpcd.penalties import L2
+    @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
+    def test_what_fits_do_by_default_is_not_refuted(self, loss):
+        assert not audit.white_box(loss=loss, epsilon=1.0, noise=seeded(), n_trials=150, method="gaussian").refuted
 
-        solver = DPSCD(row_norm=2.0, n_passes=2, lot_size=2)
-        result = audit.white_box(solver, penalty=L2(0.1), noise=seeded(), n_trials=600)
-        assert not result.refuted
+    @pytest.mark.parametrize("solver", [DPSGD(n_passes=2, batch_size=2, clip=1.0), OutputPerturbation(strength=0.3)])
+    def test_what_it_would_be_blind_to_is_refused(self, solver):
+        with pytest.raises(ValueError, match=r"is not known.*black_box"):
+            audit.white_box(solver, noise=seeded(), n_trials=60)
 
     def test_the_bound_is_close_to_what_can_be_found(self):
-        result = audit.white_box(epsilon=4.0, noise=seeded(1), **RUNS)
+        result = audit.white_box(DESCENT, epsilon=4.0, noise=seeded(1), **RUNS)
         expected = audit.expected_lower_bound(4.0, 1e-5, 1500)
         assert result.lower_bound == pytest.approx(expected, rel=0.15)
         assert not result.refuted
 
     def test_secure_noise(self):
-        result = audit.white_box(epsilon=4.0, n_trials=300, method="gaussian", noise=SecureNoise())
+        result = audit.white_box(DESCENT, 4.0, n_trials=300, method="gaussian", noise=SecureNoise())
         assert 1.0 < result.lower_bound <= 4.0
 
     def test_other_losses_and_penalties(self):
         for loss, penalty in ((Logistic(), L1(0.1)), (Huber(0.5), L1(0.1))):
-            result = audit.white_box(loss=loss, penalty=penalty, noise=seeded(), n_trials=300)
+            result = audit.white_box(DESCENT, loss=loss, penalty=penalty, noise=seeded(), n_trials=300)
             assert not result.refuted
 
     @pytest.mark.slow
     @pytest.mark.parametrize("epsilon", [1.0, 4.0])
     def test_within_a_fifth_of_the_claim(self, epsilon):
         """99 % lower bound above 0.8 of the claimed ε, and not above it."""
-        result = audit.white_box(epsilon=epsilon, noise=SecureNoise(), n_trials=40_000, method="gaussian")
+        result = audit.white_box(DESCENT, epsilon=epsilon, noise=SecureNoise(), n_trials=40_000, method="gaussian")
         assert 0.8 * epsilon < result.lower_bound <= epsilon
 
 
@@ -107,6 +110,13 @@ class Halved(SeededNoise):
 
     def gaussian(self, scale, size):
         return super().gaussian(scale / 2.0, size)
+
+
+class Tenth(SeededNoise):
+    """Noise of a tenth of the scale that was paid for."""
+
+    def gaussian(self, scale, size):
+        return super().gaussian(scale / 10.0, size)
 
 
 class Reused(SeededNoise):
@@ -120,8 +130,8 @@ class Unclipped(CoordinateUpdates):
     """Sums what records contribute as it is, with the noise for what they would contribute clipped."""
 
     def run(self, data, noise):
-        bound = lattice(data.n_records, *(2 * z for z in self.noise_multipliers)).bound
-        draws = self._draw(noise, 2.0 * bound)
+        bound = self.lattice(data.n_records).bound
+        draws = self._draw(noise, self.sensitivity(bound))
         weights, released, values = self.start.copy(), [], []
         for k, j in enumerate(self.coordinates):
             slopes = np.array(
@@ -159,7 +169,15 @@ class TestBroken:
     """The same audit on deliberately broken twins: each claim is refuted."""
 
     def test_noise_halved(self):
-        assert audit.white_box(epsilon=1.0, noise=Halved(np.random.default_rng(0)), **RUNS).refuted
+        assert audit.white_box(DESCENT, epsilon=1.0, noise=Halved(np.random.default_rng(0)), **RUNS).refuted
+
+    @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=name)
+    @pytest.mark.parametrize("solver", [None, DPNewton(n_steps=2), DPBlockCD(n_steps=4)], ids=["default", "Newton", "block"])
+    def test_a_tenth_of_the_noise(self, solver, loss):
+        pair = None if solver is None else audit.worst_case_pair(400, 2, isinstance(loss, Logistic), others=1.0)
+        noise = Tenth(np.random.default_rng(0))
+        result = audit.white_box(solver, loss=loss, pair=pair, noise=noise, n_trials=150, method="gaussian")
+        assert result.refuted
 
     def test_clip_forgotten(self):
         # The optimal score weighs contributions that were clipped: the final model is enough here.
@@ -222,13 +240,3 @@ def test_progress_is_reported():
     calls = []
     audit.white_box(noise=seeded(), n_trials=60, on_trial=lambda: calls.append(1))
     assert len(calls) == 120
-
-
-def test_single_updates_lead_through_the_same_points(rng):
-    mechanism = updates(noise_multiplier=(20.0, 20.0, 20.0))
-    data = Columns.copy_of(rng.normal(size=(30, 3)), rng.normal(size=30))
-    curator = Curator(data, audit.PrivacyBudget(10.0, 1e-5), seeded())
-    _, values = curator.release(mechanism)
-    starts = [update.start for update in audit.single_updates(mechanism, values)]
-    assert np.array_equal(starts[0], mechanism.start)
-    assert starts[1][mechanism.coordinates[0]] == values[0]

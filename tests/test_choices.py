@@ -1,4 +1,4 @@
-"""Private choices: the lemma that prices them, their law, and searches for neighbours that break their sensitivity."""
+"""Private choices: the lemma that prices them, their law, their scores and what they answer."""
 
 import dataclasses
 import itertools
@@ -13,12 +13,12 @@ from scipy import stats
 from scipy.special import expit, logsumexp, ndtri, softmax
 
 import twins
+from attack import wild_floats
+from dpcd.audit import NoNoise
 from dpcd.losses import Logistic, Squared
 from dpcd.privacy import Columns, PrivacyCost, SecureNoise, SeededNoise
 from dpcd.privacy.accounting import gaussian_log_delta, largest_range
 from dpcd.privacy.choices import SteepestVertex, TopCoordinates
-from dpcd.privacy.lattice import lattice
-from test_kernels import wild_floats
 
 # Each goodness-of-fit test below raises a false alarm once in 10⁵ runs.
 FALSE_ALARM = 1e-5
@@ -156,15 +156,6 @@ def test_choices_without_noise_and_choices_that_cannot_be_made():
                 source.top(np.array([1, 2]), scale, 1)
 
 
-def moved(mechanism, table, other):
-    """How far scores move against each other between neighbours, over what the noise is made for."""
-    (ours, scale), (theirs, same_scale) = scores(mechanism, table), scores(mechanism, other)
-    assert scale == same_scale, "the scale of the noise must not depend on the data"
-    assert ours.dtype == theirs.dtype == np.int64
-    difference = [int(a) - int(b) for a, b in zip(ours, theirs, strict=True)]
-    return (max(difference) - min(difference)) / (mechanism.loss_range * scale)
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(MECHANISMS),
@@ -176,28 +167,15 @@ def moved(mechanism, table, other):
     st.sampled_from([1.0, 1e-300, 1e300]),
 )
 def test_neighbours_move_scores_by_no_more_than_the_noise_covers(mechanism, table, record, i, weights, units, clip):
+    """Against each other, penalties and all: sums alone are attacked in `test_sensitivity.py`."""
     mechanism = dataclasses.replace(mechanism, weights=weights, units=units, clip=clip)
     other = table.copy()
     other[i] = record
-    assert moved(mechanism, table, other) <= 1.0
-
-
-def test_the_sensitivity_is_attained_and_half_the_noise_is_caught():
-    """One record that pushes one column up and the other down as far as it can; others that keep both away from 0."""
-    table = np.zeros((5, 4))
-    table[:, :2], table[:, 3] = 1.0, -1.0
-    table[0], other = [1.0, -1.0, 0.0, -9.0], table.copy()
-    other[0] = [-1.0, 1.0, 0.0, -9.0]
-    zeros = np.zeros(3)
-    mechanism = choice(columns=[0, 1], units=np.ones(3), clip=1.0, weights=zeros, lower=zeros, upper=zeros)
-    assert moved(mechanism, table, other) == 1.0
-
-    class Halved(TopCoordinates):
-        def _scale(self, bound):
-            return super()._scale(bound) / 2.0
-
-    fields = {name: getattr(mechanism, name) for name in mechanism.__dataclass_fields__}
-    assert moved(Halved(**fields), table, other) == 2.0
+    (ours, scale), (theirs, same_scale) = scores(mechanism, table), scores(mechanism, other)
+    assert scale == same_scale, "the scale of the noise must not depend on the data"
+    assert ours.dtype == theirs.dtype == np.int64
+    difference = [int(a) - int(b) for a, b in zip(ours, theirs, strict=True)]
+    assert max(difference) - min(difference) <= mechanism.loss_range * scale
 
 
 @settings(max_examples=60, deadline=None)
@@ -209,7 +187,7 @@ def test_the_sensitivity_is_attained_and_half_the_noise_is_caught():
 )
 def test_scores_are_those_of_the_twin(loss, table):
     mechanism = choice(loss=loss)
-    bound, clip = lattice(4, 0.0, 1.0).bound, 1.5 * mechanism.units
+    bound, clip = mechanism.lattice(4).bound, 1.5 * mechanism.units
     sums = twins.partial_sums(table[:, :3], table[:, 3], loss, bound, mechanism.columns, clip, mechanism.weights)
     sides = []
     for total, j in zip(sums, mechanism.columns, strict=True):
@@ -225,17 +203,14 @@ def test_scores_are_those_of_the_twin(loss, table):
     np.testing.assert_allclose(vertices, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)
-def test_cost_equals_what_is_released(mechanism, rng):
-    noise = Recorder()
-    mechanism.run(Columns.copy_of(rng.normal(size=(50, 3)), rng.normal(size=50)), noise)
-    ((values, scale, k),) = noise.asked
-    bound = lattice(50, 0.0, 1.0).bound
-    assert mechanism.cost == k * PrivacyCost.bounded_range(4 * bound / scale)
-    assert mechanism.count == k
-    assert mechanism.noise_multipliers == (scale / (2 * bound),) * 2
-    assert mechanism.cost.discretization == 0.0
-    assert len(values) == (7 if isinstance(mechanism, SteepestVertex) else 3)
+def test_each_choice_is_charged():
+    """What one costs is tested in `test_sensitivity.py`."""
+    several, data, noise = choice(n_chosen=2), Columns.copy_of(np.ones((4, 3)), np.ones(4)), Recorder()
+    several.run(data, noise)
+    ((_, _, made),) = noise.asked
+    assert made == several.count == 2
+    assert several.cost == 2 * choice().cost
+    assert choice().cost.discretization == 0.0
 
 
 @pytest.mark.parametrize("kind", [TopCoordinates, SteepestVertex])
@@ -283,17 +258,17 @@ def test_the_steepest_come_first_and_the_penalty_counts(rng):
     units = np.array([1.0, 10.0, 0.1])
     fields = {"columns": np.arange(3), "units": units, "clip": 100.0, "weights": zeros, "lower": zeros, "upper": zeros}
     exact = choice(**fields, n_chosen=3, loss_range=math.inf)
-    assert exact.run(data, Recorder()).tolist() == [1, 0, 2]
+    assert exact.run(data, NoNoise()).tolist() == [1, 0, 2]
     unclipped = dataclasses.replace(exact, clip=math.inf)
-    assert unclipped.run(data, Recorder()).tolist() == [1, 0, 2]
+    assert unclipped.run(data, NoNoise()).tolist() == [1, 0, 2]
     vertex = choice(SteepestVertex, **fields, loss_range=math.inf)
-    assert vertex.run(data, Recorder()) == (1, -1)
+    assert vertex.run(data, NoNoise()) == (1, -1)
     gradient = -X.T @ y / 500
     upper = np.array([0.0, 2 * abs(gradient[1]), 0.0])
     penalized = dataclasses.replace(vertex, lower=-upper, upper=upper)
-    assert penalized.run(data, Recorder()) == (0, 1)
+    assert penalized.run(data, NoNoise()) == (0, 1)
     steep = np.full(3, 1e9)
-    assert dataclasses.replace(vertex, lower=-steep, upper=steep).run(data, Recorder()) == (0, 0)
+    assert dataclasses.replace(vertex, lower=-steep, upper=steep).run(data, NoNoise()) == (0, 0)
 
 
 def test_wrong_fields_are_refused():
@@ -320,20 +295,3 @@ def test_wrong_fields_are_refused():
     for n_chosen in (0, 4, 1.5):
         with pytest.raises(ValueError, match="n_chosen"):
             choice(n_chosen=n_chosen)
-    with pytest.raises(ValueError, match="made for 3 columns"):
-        choice().run(Columns.copy_of(np.ones((4, 2)), np.ones(4)), Recorder())
-
-
-def test_nothing_can_be_changed_between_the_charge_and_the_run():
-    units = np.ones(3)
-    mechanism = choice(units=units)
-    units[:] = np.inf
-    assert np.all(mechanism.units == 1.0)
-    for name in ("columns", "units", "weights", "lower", "upper"):
-        with pytest.raises(ValueError, match="read-only"):
-            getattr(mechanism, name)[0] = 0
-    # And if somebody manages all the same, noise and clipping go together.
-    object.__setattr__(mechanism, "clip", np.inf)
-    values, scale = scores(mechanism, np.full((4, 4), 1e9))
-    assert scale > 0.0
-    assert values.dtype == np.int64

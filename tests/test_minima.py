@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.integrate import quad
 
+from attack import wild_floats
 from dpcd import DPLogisticRegression, DPRidge
 from dpcd.audit import NoNoise
 from dpcd.losses import Huber, Logistic, SmoothedHinge, Squared
 from dpcd.nonprivate import objective, optimum
 from dpcd.penalties import L1, L2, Zero
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyCost, SeededNoise
-from dpcd.privacy import perturbation as core
 from dpcd.privacy.accounting import ORDERS, SMALLEST_SCALE
+from dpcd.privacy.rivals import minima as core
 from dpcd.privacy.rivals.minima import MinimumOfNoisyObjective, NoisyMinimum, tilt_divergence
 from dpcd.solvers import ObjectivePerturbation, OutputPerturbation, Problem
 from dpcd.verify import StatementError, verify
 from problems import LOSSES, name, simulate
-from test_kernels import wild_floats
 
 MECHANISM_LOSSES = [Squared(), Logistic(), Huber(0.7), SmoothedHinge(0.25)]
 SOLVERS = [OutputPerturbation(), ObjectivePerturbation()]
@@ -526,6 +526,6 @@ def test_accelerated_steps_find_the_minimum_where_newton_does_not(monkeypatch, r
     )
     assert mechanism.smoothness / mechanism.convexity > 1e6
     by_newton = mechanism.run(Columns.copy_of(X, y), NoNoise())
-    monkeypatch.setattr("dpcd.privacy.rivals.minima._NEWTON_STEPS", 0)
+    monkeypatch.setattr(core, "_NEWTON_STEPS", 0)
     by_steps = mechanism.run(Columns.copy_of(X, y), NoNoise())
     np.testing.assert_allclose(by_steps, by_newton, atol=1e-6 * np.abs(by_newton).max())

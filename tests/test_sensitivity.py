@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import dpcd.privacy
-from attack import apart, exact_sums, noise_parts
+from attack import WILD, apart, exact_sums, noise_parts
 from dpcd.audit import NoNoise
 from dpcd.losses import Huber, Logistic, Squared
 from dpcd.penalties import L1, Zero
-from dpcd.privacy import Columns
+from dpcd.privacy import Columns, PrivacyCost
 from dpcd.privacy.accounting import SMALLEST_SCALE
 from dpcd.privacy.choices import SteepestVertex, TopCoordinates
 from dpcd.privacy.columns import ClippedMeans, DyadicCounts, SecondMoments
@@ -30,8 +30,7 @@ from dpcd.privacy.rivals.minima import MinimumOfNoisyObjective, NoisyMinimum
 from dpcd.privacy.rivals.sampling import FixedSize
 from dpcd.privacy.search import BestCandidate, MeanLoss
 
-# Values that break floating-point code, and some of all sizes, so that products over- and underflow.
-WILD = [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -5e-324, 2.2e-308, 1e-160, 1e160]
+# Some of all sizes, so that products over- and underflow, and rows of ordinary norm come up often.
 SIZES = [1e-155, -1e-154, SMALLEST, 1.0000001e-150, 3e-162, 1e149, -9.9e149, LARGEST, 7e153, 1e154, 1e-75, 1e75]
 anything = st.one_of(st.sampled_from(WILD), st.sampled_from(SIZES), st.floats(-3, 3), st.floats())
 finite = st.one_of(st.sampled_from([0.0, 1.0, -1e308, 1e-308, 1e100, -7.0]), st.floats(-3, 3))
@@ -94,6 +93,22 @@ def choices(kind):
     return st.builds(kind, losses, st.just(np.array([0, 2, 1])), each, clips, points, *sides, st.just(0.7), classes)
 
 
+def mean_losses(rows):
+    """Of two classes, or a number, with one row of coefficients, and of three classes."""
+    measures = st.sampled_from(["squared error", "absolute error", "misclassification", "log loss"])
+    models = arrays(np.float64, (rows, P), elements=anything), arrays(np.float64, rows, elements=anything)
+    clips = st.sampled_from([None, np.array([[-1.0, 1.0]] * P)])
+    return st.builds(MeanLoss, measures, *models, positive, st.just(2.0), clips)
+
+
+def derivative_sizes():
+    return DerivativeSizes(Squared(), np.array([0, 2]), np.ones(2), np.array([0.5, 4.0]), np.zeros(P), 3.0)
+
+
+def gradient_steps(clip):
+    return GradientSteps(Squared(), Zero(), FixedSize(2, N), 1, P, clip, 0.1, 2.0, np.zeros(P))
+
+
 def inner_loop(loss, way, clip, growth):
     start = way * np.array([1.0, -2.0, 0.5])
     zeros, smoothness = np.zeros(P), np.array([0.1, 1.0, 2.0])
@@ -134,15 +149,7 @@ MECHANISMS = {
     ),
     TopCoordinates: choices(TopCoordinates),
     SteepestVertex: choices(SteepestVertex),
-    MeanLoss: st.builds(
-        MeanLoss,
-        st.sampled_from(["squared error", "absolute error", "misclassification", "log loss"]),
-        arrays(np.float64, (1, P), elements=anything),
-        arrays(np.float64, 1, elements=anything),
-        positive,
-        st.just(2.0),
-        st.sampled_from([None, np.array([[-1.0, 1.0]] * P)]),
-    ),
+    MeanLoss: st.sampled_from([1, 3]).flatmap(mean_losses),
     GradientSteps: st.builds(
         GradientSteps,
         losses,
@@ -171,7 +178,7 @@ def mechanisms_of_the_core():
     for module in pkgutil.walk_packages(dpcd.privacy.__path__, "dpcd.privacy."):
         for kind in vars(importlib.import_module(module.name)).values():
             own = isinstance(kind, type) and kind.__module__ == module.name and kind is not Mechanism
-            if own and "description" in vars(kind):
+            if own and "description" in vars(kind) and hasattr(kind, "cost"):
                 yield kind
 
 
@@ -198,12 +205,12 @@ def columns_of(table):
 )
 @example(np.full((N, P + 1), np.nan), np.ones(P + 1), 0, 2, None)
 @example(np.ones((N, P + 1)), np.array([1e154, 1e154, 1e154, -1.0]), 1, 0, None)
-@example(np.ones((N, P + 1)), np.array([0.0, 0.0, np.inf, 1.0]), 2, N, None)
 @example(np.array([[0.0, 0.0, 0.0, 1e308]] * N), np.array([1.0, 1.0, 1.0, -1.0]), 0, 1, None)
-# What a model may be sure of and wrong about: with the other label there would be next to no gradient.
-@example(np.tile([10.0, -10.0, -10.0, 1.0], (N, 1)), np.array([10.0, 10.0, 10.0, 1.0]), 1, 3, None)
 def test_no_neighbour_moves_the_sums_by_more_than_is_told(kind, table, record, i, cut, data):
-    mechanism = ATTAINED[kind][0] if data is None else data.draw(MECHANISMS[kind])
+    attack(ATTAINED[kind][0] if data is None else data.draw(MECHANISMS[kind]), table, record, i, cut)
+
+
+def attack(mechanism, table, record, i, cut):
     other = table.copy()
     other[i] = record
     ours, theirs = columns_of(table), columns_of(other)
@@ -216,9 +223,43 @@ def test_no_neighbour_moves_the_sums_by_more_than_is_told(kind, table, record, i
     assert np.max(np.abs(whole)) <= 2.0**60
 
 
-def sure(**changes):
-    """A model of nothing, and a record that pulls at it as hard as it can, one way or the other."""
-    return {"view": View(np.arange(P), np.ones(P), np.zeros(P)), "noise_multiplier": 3.0} | changes
+def shown(transform=(1.0, 1.0, 1.0), weights=(0.0, 0.0, 0.0), **others):
+    return View(np.arange(P), np.array(transform), np.array(weights), **others)
+
+
+def through(view, length):
+    for weighted in (False, True):
+        yield MomentMatrix(view, 2.0, radius=length, weighted=weighted)
+    for even_handed in (False, True):
+        yield JointGradient(view._replace(even_handed=even_handed), 2.0, clip=length)
+        yield GradientSizes(view._replace(even_handed=even_handed), 2.0)
+    for of in ("rows", "slopes"):
+        yield GradientSizes(view, 2.0, of=of)
+
+
+#: Views, or mechanisms, and what all records hold but one: each pair breaks something that is a little less careful.
+HOSTILE = [
+    (shown(np.eye(P) * 1e-200, np.ones(P)), [1.0, 1.0, 1.0, 1.0], [1e200, 1.0, 1.0, 1e308]),
+    (shown(np.diag([1.0, 1.0, 0.0])), [1.0, 1.0, 1.0, 1.0], [0.0, 0.0, np.inf, 1.0]),
+    (shown(weights=np.ones(P), loss=Lying(np.nan, np.inf)), [1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 1.0]),
+    (shown(weights=np.ones(P), loss=Lying(0.0, 1.0)), [1.0, 1.0, 1.0, 9.0], [1.0, 2.0, 3.0, 1.0]),
+    (shown(), [1.0, 1.0, 1.0, 1.0], [np.inf, np.inf, np.inf, 1.0]),
+    # What a model is sure of and wrong about: with the other label there would be next to no gradient.
+    (shown(weights=[-1.0, 0.0, 0.0], loss=Logistic()), [10.0, -10.0, -10.0, 1.0], [10.0, 10.0, 10.0, 1.0]),
+    (gradient_steps(1e-3), [0.0, 0.0, 0.0, 1e308], [1.0, 1.0, 1.0, -1.0]),
+    (gradient_steps(1e-3), [np.inf, 0.0, 1.0, 1.0], [5e-324, 0.0, 0.0, 1e308]),
+    (inner_loop(Squared(), 1e-3, 0.7e10, 2.0), [0.0, 0.0, 0.0, 1e308], [1.0, 1.0, 1.0, -1.0]),
+    (inner_loop(Squared(), 1.0, 0.7e10, 2.0), [1.0, 0.0, 0.0, 0.0], [-1e140, 0.0, 0.0, 0.0]),
+    (derivative_sizes(), [1.0, 0.0, 1.0, 1e9], [1.0, 0.0, 1.0, 1.0]),
+]
+
+
+@pytest.mark.parametrize("case", range(len(HOSTILE)))
+def test_records_that_break_careless_code_move_the_sums_by_no_more_either(case):
+    asked, others, record = HOSTILE[case]
+    several = [each for c in (1e-3, 1.0) for each in through(asked, c)] if isinstance(asked, View) else [asked]
+    for mechanism in several:
+        attack(mechanism, np.tile(others, (N, 1)), np.array(record), 1, 3)
 
 
 UP, DOWN = np.array([1e3, 2e3, 0.0, -9e9]), np.array([1e3, 2e3, 0.0, 9e9])
@@ -228,17 +269,14 @@ ATTAINED = {
     SecondMoments: (SecondMoments(np.array([0, 2]), np.ones(2), 1.0, 4.0), [9.0, 0, 9.0, 9.0], [0.0] * 4),
     LaplaceSecondMoments: (LaplaceSecondMoments(np.arange(2), np.ones(2), 1.0, 0.3), [9.0] * 4, [0.0] * 4),
     DyadicCounts: (DyadicCounts(3, True, 4.0), [1.0] * 4, [-1.0] * 4),
-    JointGradient: (JointGradient(**sure(), clip=1.5), UP, DOWN),
-    MomentMatrix: (MomentMatrix(**sure(), radius=2.0), [10.0, 0, 0, 0], [0, -100.0, 0, 0]),
-    GradientSizes: (GradientSizes(**sure()), [10.0, 0, 0, 5.0], [0, 1.0, 0, 1e-3]),
+    JointGradient: (JointGradient(shown(), 3.0, clip=1.5), UP, DOWN),
+    MomentMatrix: (MomentMatrix(shown(), 3.0, radius=2.0), [10.0, 0, 0, 0], [0, -100.0, 0, 0]),
+    GradientSizes: (GradientSizes(shown(), 3.0), [10.0, 0, 0, 5.0], [0, 1.0, 0, 1e-3]),
     CoordinateUpdates: (
         CoordinateUpdates(Squared(), Zero(), np.array([1]), P, *(np.ones(P),) * 3, np.zeros(P)),
         *(UP, DOWN),
     ),
-    DerivativeSizes: (
-        DerivativeSizes(Squared(), np.array([0, 2]), np.ones(2), np.array([0.5, 4.0]), np.zeros(P), 3.0),
-        *([1.0, 1.0, 1.0, 1e6], [1.0, 1.0, 1.0, 0.7]),
-    ),
+    DerivativeSizes: (derivative_sizes(), [1.0, 1.0, 1.0, 1e6], [1.0, 1.0, 1.0, 0.7]),
     TopCoordinates: (
         TopCoordinates(Squared(), np.arange(2), np.ones(P), 1.0, np.zeros(P), np.zeros(P), np.zeros(P), 0.7),
         *(UP, DOWN),
@@ -248,10 +286,7 @@ ATTAINED = {
         *(UP, DOWN),
     ),
     MeanLoss: (MeanLoss("squared error", np.zeros((1, P)), np.zeros(1), 1.0, 2.0), [0, 0, 0, 9.0], [0] * 4),
-    GradientSteps: (
-        GradientSteps(Squared(), Zero(), FixedSize(2, N), 1, P, 1.0, 0.1, 2.0, np.zeros(P)),
-        *(UP, DOWN),
-    ),
+    GradientSteps: (gradient_steps(1.0), UP, DOWN),
     VarianceReducedSteps: (inner_loop(Huber(1e6), 1.0, 1.0, 1.0), [2e3, 1e3, 1.0, 0], [-2e3, -1e3, 1.0, 0]),
 }
 
@@ -270,21 +305,27 @@ def test_some_neighbour_moves_the_sums_as_far_as_is_told(kind):
 
 @pytest.mark.parametrize("kind", MECHANISMS, ids=lambda kind: kind.__name__)
 def test_noise_is_made_for_the_sensitivity_and_charged_for(kind, rng):
-    mechanism = ATTAINED[kind][0]
+    """The cost is that of the noise really asked for, over the sensitivity that the tests above attack."""
+    mechanism, noise = ATTAINED[kind][0], NoNoise()
     table = columns_of(rng.normal(size=(N, P + 1)))
-    noise = NoNoise()
     mechanism.run(table, noise)
-    size = len(exact_sums(mechanism, table))
-    unit = mechanism.noise_multipliers[0] * mechanism.sensitivity(mechanism.lattice(N).bound)
-    expected = [unit * part for part in dict.fromkeys(noise_parts(mechanism, size).tolist())]
-    assert noise.scales == pytest.approx(expected, rel=1e-15)
-    law = getattr(mechanism, "law", "gaussian")
-    assert law != "gaussian" or min(noise.scales) >= SMALLEST_SCALE
-    if law == "gaussian" and not hasattr(mechanism, "sampling"):
-        assert mechanism.cost.mu_squared == pytest.approx(mechanism.noise_multipliers[0] ** -2)
-        assert mechanism.cost.discretization == pytest.approx(
-            size * type(mechanism.cost).gaussian(1.0).discretization, abs=0
-        )
+    size, law = len(exact_sums(mechanism, table)), getattr(mechanism, "law", "gaussian")
+    relative = max(noise.scales) / mechanism.sensitivity(mechanism.lattice(N).bound)
+    assert mechanism.noise_multipliers == pytest.approx((relative, relative), rel=1e-15)
+    parts = dict.fromkeys(noise_parts(mechanism, size).tolist())
+    assert noise.scales == pytest.approx([max(noise.scales) * part for part in parts], rel=1e-15)
+    if law == "laplace":
+        expected = size * PrivacyCost.pure_dp(1.0 / relative)
+    elif law == "gumbel":
+        # One score may move up while another one moves down.
+        expected = PrivacyCost.bounded_range(2.0 / relative)
+    else:
+        assert min(noise.scales) >= SMALLEST_SCALE
+        sampled = hasattr(mechanism, "sampling")
+        expected = mechanism.sampling.cost(relative, size) if sampled else PrivacyCost.gaussian(relative, size)
+    assert mechanism.cost.mu_squared == pytest.approx(expected.mu_squared)
+    np.testing.assert_allclose(mechanism.cost.renyi, expected.renyi)
+    assert mechanism.cost.discretization == expected.discretization
 
 
 @pytest.mark.parametrize("kind", MECHANISMS, ids=lambda kind: kind.__name__)

@@ -13,7 +13,6 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from scipy import stats
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
@@ -21,10 +20,10 @@ from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, mean_
 
 import dpcd
 from dpcd import BudgetExceeded, DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge, Ledger, LedgerError, PrivateSearch
+from dpcd.audit import NoNoise
 from dpcd.privacy import Columns, Curator, PrivacyBudget, PrivacyCost, SecureNoise, SeededNoise
-from dpcd.privacy.accounting import ORDERS, SMALLEST_SCALE, gaussian_mu
+from dpcd.privacy.accounting import ORDERS, gaussian_mu
 from dpcd.privacy.columns import SecondMoments
-from dpcd.privacy.lattice import lattice
 from dpcd.privacy.search import (
     BestCandidate,
     MeanLoss,
@@ -34,8 +33,6 @@ from dpcd.privacy.search import (
 )
 from dpcd.solvers import DPCD, DPSGD
 from dpcd.verify import StatementError, verify
-from test_columns import Recorder
-from test_kernels import wild_floats
 
 LAWS = ["logarithmic", "geometric", "poisson"]
 DELTA = 1 / 45312**2
@@ -194,32 +191,6 @@ def model(rng, rows=1, features=3):
 
 
 class TestMeanLoss:
-    @settings(max_examples=80, deadline=None)
-    @given(
-        st.sampled_from(["squared error", "absolute error", "misclassification", "log loss"]),
-        st.sampled_from([1, 3]),
-        arrays(np.float64, (3, 4), elements=wild_floats),
-        arrays(np.float64, (5, 4), elements=wild_floats),
-        arrays(np.float64, 4, elements=wild_floats),
-        st.integers(0, 4),
-    )
-    def test_neighbours_move_the_sum_by_no_more_than_the_noise_covers(self, measure, rows, weights, table, record, i):
-        mechanism = MeanLoss(measure, weights[:rows, :3], weights[:rows, 3], 0.5, 4.0)
-        other = table.copy()
-        other[i] = record
-        results = []
-        for data in (table, other):
-            noise = Recorder()
-            with np.errstate(all="ignore"):
-                results.append(mechanism.run(Columns.copy_of(data[:, :3], data[:, 3]), noise))
-            ((kind, scale, size),) = noise.asked
-            assert (kind, size) == ("gaussian", 1)
-            assert scale == 4.0 * lattice(5, 4.0, 4.0).bound >= SMALLEST_SCALE
-            assert 0.0 <= results[-1] <= 0.5
-        # In units of the released mean, the sensitivity is largest/n.
-        assert abs(results[0] - results[1]) <= 0.5 / 5 * (1 + 1e-12)
-        assert mechanism.cost == PrivacyCost.gaussian(4.0)
-
     def test_it_is_the_mean_of_what_scikit_learn_computes(self, rng):
         X = rng.normal(size=(400, 3))
         y = X @ [1.0, 2.0, 0.0] + rng.normal(size=400)
@@ -227,7 +198,7 @@ class TestMeanLoss:
         line = fitted.coef_[None, :], np.array([fitted.intercept_])
 
         def loss(measure, model, target, largest=1e3):
-            return MeanLoss(measure, *model, largest, 0.0).run(Columns.copy_of(X, target), Recorder())
+            return MeanLoss(measure, *model, largest, 0.0).run(Columns.copy_of(X, target), NoNoise())
 
         assert loss("squared error", line, y) == pytest.approx(mean_squared_error(y, fitted.predict(X)))
         assert loss("absolute error", line, y) == pytest.approx(mean_absolute_error(y, fitted.predict(X)))
@@ -236,7 +207,7 @@ class TestMeanLoss:
         bounded = DPRidge(epsilon=math.inf, feature_bounds=(-0.5, 0.5)).fit(X, y)
         weights = bounded.coef_[None, :], np.array([bounded.intercept_])
         judged = MeanLoss("squared error", *weights, 1e3, 0.0, bounded.feature_ranges_)
-        found = judged.run(Columns.copy_of(X, y), Recorder())
+        found = judged.run(Columns.copy_of(X, y), NoNoise())
         assert found == pytest.approx(mean_squared_error(y, bounded.predict(X)))
         assert abs(found - loss("squared error", weights, y)) > 0.01
         for classes in (2, 3):
@@ -257,8 +228,6 @@ class TestMeanLoss:
         for largest in (0.0, math.inf, math.nan):
             with pytest.raises(ValueError, match="largest loss"):
                 MeanLoss("squared error", *model(rng), largest, 1.0)
-        with pytest.raises(ValueError, match="noise multipliers"):
-            MeanLoss("squared error", *model(rng), 1.0, -1.0)
         with pytest.raises(ValueError, match="rows of coefficients"):
             MeanLoss("squared error", np.zeros(3), np.zeros(1), 1.0, 1.0)
 
@@ -379,11 +348,7 @@ class TestBestCandidate:
             return made[-1]
 
         # Every loss is at its largest, and the noise of all curators is the same.
-        class Same(Recorder):
-            def generator(self):
-                return np.random.default_rng(0)
-
-        best, _ = tournament(propose, NumberOfRuns(50, "poisson")).run(zeros(), Same())
+        best, _ = tournament(propose, NumberOfRuns(50, "poisson")).run(zeros(), NoNoise())
         assert len(made) > 1
         assert best is made[0]
 

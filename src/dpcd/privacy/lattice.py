@@ -120,7 +120,7 @@ def shortened(slope, reach, norm, clip, bound, whole):  # type: ignore[no-untype
     """
     length = reach * norm
     # At most 1 in magnitude; an infinite slope has its sign only.
-    part = slope / reach if reach < np.inf else 0.0
+    part = slope / reach if (reach > 0.0) & (reach < np.inf) else 0.0
     part = part if abs(slope) < np.inf else np.sign(slope)
     at_most = part * bound / norm if norm > 0.0 else 0.0
     # NaN satisfies neither comparison.

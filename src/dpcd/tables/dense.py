@@ -83,8 +83,14 @@ class Columns:
             return summand.sums(self.part(0, self.n_records), lattice)
         ends = [self.n_records * k // workers for k in range(workers + 1)]
         parts = [self.part(first, last) for first, last in itertools.pairwise(ends)]
+
+        def quiet(part: _Slice) -> NDArray[Any]:
+            # What is said about overflow holds for one thread only, and a warning would tell of records.
+            with np.errstate(all="ignore"):
+                return summand.sums(part, lattice)
+
         with ThreadPoolExecutor(workers) as pool:
-            totals = list(pool.map(lambda part: summand.sums(part, lattice), parts))
+            totals = list(pool.map(quiet, parts))
         return np.asarray(sum(totals[1:], start=totals[0]))
 
     def clip_features(self, lower: Floats, upper: Floats, center: Floats) -> None:

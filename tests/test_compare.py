@@ -1,12 +1,13 @@
 import csv
 import json
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpcd import cli
+from dpcd import DPGeneralizedLinearModel, cli
 from dpcd.experiments import compare, methods, methods_report, runs
 from dpcd.experiments.compare import QUICK, Effort, FromFile, Row, Simulated, Unit, fit
 from dpcd.experiments.methods import METHODS, Method, Setting
@@ -44,9 +45,11 @@ def test_a_comparison_from_the_command_line(small_study):
     assert "zero model" in result.output
     folder = small_study / "out-quick"
     rows = list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
-    # Frank–Wolfe refuses the l2 penalty of the family.
-    assert [(row["method"], row["epsilon"]) for row in rows] == [
-        (name, epsilon) for name in ("DP-CD", "DP-SCD, tuned") for epsilon in ("0.5", "10")
+    # Frank–Wolfe refuses the l2 penalty of the family. Nothing declared comes first, and nothing is tuned there.
+    assert [(row["declared"], row["method"], row["epsilon"]) for row in rows] == [
+        (declared, name, epsilon)
+        for declared, name in (("False", "DP-CD"), ("True", "DP-CD"), ("True", "DP-SCD, tuned"))
+        for epsilon in ("0.5", "10")
     ]
     assert float(rows[1]["mean"]) < 0.1, "with so much budget hardly anything is lost"
     for row in rows:
@@ -60,10 +63,11 @@ def test_a_comparison_from_the_command_line(small_study):
 
 
 def test_what_is_stored_is_not_run_again(small_study):
-    arguments = [SMALL], [method("DP-CD")], (0.5, 10.0), QUICK, small_study, 0, 1
+    arguments = [SMALL], [method("DP-CD")], (0.5, 10.0), (False, True), QUICK, small_study, 0, 1
     rows = compare.compare(*arguments)
     times = {path.name: path.stat().st_mtime_ns for path in small_study.iterdir()}
-    assert sorted(times) == sorted(Unit(SMALL, "DP-CD", epsilon).name for epsilon in (10.0, 0.5))
+    assert set(times) == {Unit(SMALL, "DP-CD", *each).name for each in product((10.0, 0.5), (False, True))}
+    assert len(times) == 4
     assert compare.compare(*arguments) == rows
     assert times == {path.name: path.stat().st_mtime_ns for path in small_study.iterdir()}
 
@@ -71,8 +75,8 @@ def test_what_is_stored_is_not_run_again(small_study):
 def test_a_method_can_be_forgotten(small_study, monkeypatch):
     folder = small_study / "out-quick" / "units"
     folder.mkdir(parents=True)
-    for name in ("DP-CD", "DP-SCD, tuned"):
-        (folder / Unit(SMALL, name, 3.0).name).write_text("stored")
+    for name in ("DP-CD", "DP-Frank–Wolfe"):
+        (folder / Unit(SMALL, name, 3.0, declared=False).name).write_text("stored")
 
     def stop(*arguments):
         raise ValueError("far enough")
@@ -80,7 +84,35 @@ def test_a_method_can_be_forgotten(small_study, monkeypatch):
     monkeypatch.setattr(compare, "compare", stop)
     result = run("--quick", "--out", small_study / "out", "--epsilon", 3, "--again", "DP-CD")
     assert "far enough" in result.output
-    assert [path.name for path in folder.iterdir()] == [Unit(SMALL, "DP-SCD, tuned", 3.0).name]
+    assert [path.name for path in folder.iterdir()] == [Unit(SMALL, "DP-Frank–Wolfe", 3.0, declared=False).name]
+
+
+@pytest.mark.parametrize(("flags", "declared"), [(["--declared"], True), (["--undeclared"], False)])
+def test_one_path_alone(small_study, flags, declared):
+    result = run("--quick", "--out", small_study / "out", "--epsilon", 3, *flags)
+    assert result.exit_code == 0, result.output
+    names = "nothing declared", "smoothness declared"
+    assert [name in result.output for name in names] == [not declared, declared]
+    folder = small_study / "out-quick"
+    page = (folder / "README.md").read_text()
+    assert f"`dpcd compare {flags[0]} --quick`" in page
+    assert [f"Lost, {name}" in page for name in names] == [not declared, declared]
+    rows = csv.DictReader((folder / "table.csv").read_text().splitlines())
+    assert {row["declared"] for row in rows} == {str(declared)}
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_with_nothing_declared_a_fit_learns_the_smoothness(monkeypatch, declared):
+    assumed = []
+    keep = DPGeneralizedLinearModel.fit
+
+    def fit_and_look(self, X, y):
+        keep(self, X, y)
+        assumed.append("smoothness constants, declared" in self.privacy_.assumptions)
+
+    monkeypatch.setattr(DPGeneralizedLinearModel, "fit", fit_and_look)
+    fit(SMALL.load(), Setting(DPBlockCD(), 3.0), 0, declared)
+    assert assumed == [declared]
 
 
 def test_several_problems(small_study):
@@ -89,7 +121,8 @@ def test_several_problems(small_study):
     assert (small_study / "out-quick" / "figure-others.png").is_file()
     assert not (small_study / "out-quick" / "figure-paper.png").exists()
     page = (small_study / "out-quick" / "README.md").read_text()
-    assert "| correlated, 0.9k × 3, logistic | DP-CD " in page
+    assert page.count("| correlated, 0.9k × 3, logistic | DP-CD ") == 2
+    assert page.index("Lost, nothing declared") < page.index("Lost, smoothness declared")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +178,7 @@ class TestUserTables:
         assert instance.features.shape == (300, 6)
         constant = np.append(np.zeros(6), instance.y.mean())
         assert instance.best <= instance.objective(constant) < 0.1 * instance.objective(np.zeros(7))
-        assert fit(instance, Setting(DPBlockCD(), math.inf), 0) == pytest.approx(instance.best, rel=1e-6)
+        assert fit(instance, Setting(DPBlockCD(), math.inf), 0, declared=True) == pytest.approx(instance.best, rel=1e-6)
 
     def test_other_contents_or_use_are_other_problems(self, path):
         first = FromFile(path, "price").key
@@ -175,14 +208,15 @@ class TestTuning:
     def test_chooses_by_runs_that_do_not_judge(self, monkeypatch):
         seen = []
 
-        def fit(problem, setting, random_state):
+        def fit(problem, setting, random_state, declared):
             seen.append((setting.solver.n_passes, random_state))
             return problem.best * (1.0 + abs(setting.solver.n_passes - 7))
 
         candidates = [Setting(DPCD(n_passes=passes), 1.0) for passes in range(1, 21)]
         monkeypatch.setattr(compare, "fit", fit)
         monkeypatch.setattr(compare, "METHODS", (Method("some", lambda problem, epsilon: candidates, tuned=True),))
-        result = json.loads(compare.measure(Unit(SMALL, "some", 1.0), Effort(4, ((1, 1.0), (2, 0.25), (3, 0.1))), 0))
+        effort = Effort(4, ((1, 1.0), (2, 0.25), (3, 0.1)))
+        result = json.loads(compare.measure(Unit(SMALL, "some", 1.0, declared=True), effort, 0))
         assert "n_passes=7," in result["setting"]
         assert result["tried"] == 20
         judging = {seed for _, seed in seen[-4:]}
@@ -194,17 +228,23 @@ class TestTuning:
 
     def test_methods_are_judged_on_the_same_seeds(self, monkeypatch):
         seeds = {}
-        monkeypatch.setattr(compare, "fit", lambda problem, setting, seed: seeds.setdefault(name, []).append(seed) or 1)
-        for name in ("DP-CD", "DP-GCD"):
-            compare.measure(Unit(SMALL, name, 1.0), QUICK, 0)
-        assert seeds["DP-CD"] == seeds["DP-GCD"]
-        assert len(set(seeds["DP-CD"])) == 3
+
+        def fit(problem, setting, random_state, declared):
+            seeds.setdefault((name, declared), []).append(random_state)
+            return 1.0
+
+        monkeypatch.setattr(compare, "fit", fit)
+        for name, declared in product(("DP-CD", "DP-GCD"), (False, True)):
+            compare.measure(Unit(SMALL, name, 1.0, declared), QUICK, 0)
+        assert len(seeds) == 4
+        (same,) = set(map(tuple, seeds.values()))
+        assert len(set(same)) == 3
 
     def test_a_setting_that_the_budget_forbids_counts_as_diverged(self):
         problem = SMALL.load()
         setting = Setting(DPCD(n_passes=50, clip=1.0, noise_multiplier=0.1), 1.0)
-        assert compare.fit(problem, setting, 0) == math.inf
-        assert compare.fit(problem, Setting(setting.solver, math.inf), 0) < math.inf
+        assert compare.fit(problem, setting, 0, declared=True) == math.inf
+        assert compare.fit(problem, Setting(setting.solver, math.inf), 0, declared=True) < math.inf
 
 
 def test_every_method_gives_settings_or_does_not_apply(monkeypatch):
@@ -238,7 +278,7 @@ def test_batches_get_the_tightest_noise():
 
 def test_verdicts_name_what_falls_short():
     def row(method, epsilon, mean, worst):
-        return Row(SMALL.key, method, epsilon, mean, worst, mean, worst, 1.0, 2.0, 0.1, 1, "")
+        return Row(SMALL.key, False, method, epsilon, mean, worst, mean, worst, 1.0, 2.0, 0.1, 1, "")
 
     rows = [
         row("auto", 1.0, 0.1, 0.2),
@@ -249,10 +289,11 @@ def test_verdicts_name_what_falls_short():
         row("DP-SGD, tuned", 0.1, 0.5, math.inf),
     ]
     text = methods_report.verdicts(rows, [SMALL])
-    behind, wild, beaten = text.splitlines()
+    behind, wild, beaten, ratios = text.splitlines()
     assert "in 1 of 2 cells; not in: correlated, 1k × 3, squared at ε = 1 (0.10, DP-CD 0.040)." in behind
     assert "in 1 of 2 cells; not in: correlated, 1k × 3, squared at ε = 0.1 (1.6)." in wild
     assert "in 1 of 2 cells; not in: correlated, 1k × 3, squared at ε = 0.1 (0.90, DP-SGD 0.50)." in beaten
+    assert ratios.endswith("geometric mean: 2.50 at ε = 1, 1.80 at ε = 0.1.")
     assert methods_report.verdicts(rows[1:3], [SMALL]) == ""
     table = methods_report.table([row for row in rows if row.epsilon == 0.1])
     assert "| DP-SGD, tuned | **0.50** (∞) |" in table
@@ -262,5 +303,5 @@ def test_verdicts_name_what_falls_short():
 def test_penalty_of_logistic_problems_reaches_the_classifier():
     problem = Simulated("correlated", 900, 3, Logistic()).load()
     assert isinstance(problem.penalty, L2)
-    value = compare.fit(problem, Setting(DPCD(n_passes=200, step_size=1.0, clip=100.0), math.inf), 0)
+    value = compare.fit(problem, Setting(DPCD(n_passes=200, step_size=1.0, clip=100.0), math.inf), 0, True)
     assert value == pytest.approx(problem.best, rel=1e-6)

@@ -115,8 +115,16 @@ def compare(
     epsilon: Annotated[
         list[float] | None, typer.Option(help="Repeat it for several; default: 0.05 to 10.", show_default=False)
     ] = None,
+    declared: Annotated[
+        bool | None,
+        typer.Option(
+            "--declared/--undeclared",
+            help="Smoothness for free, or nothing; default: both.",
+            show_default=False,
+        ),
+    ] = None,
     tuned: Annotated[
-        bool, typer.Option("--tuned", help="Methods with settings to tune too, tuned at no cost; slow.")
+        bool, typer.Option("--tuned", help="With smoothness declared, methods tuned at no cost too; slow.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for results; an interrupted run goes on there.")] = Path(
         "comparison"
@@ -158,13 +166,14 @@ def compare(
             names = ", ".join(repr(method.name) for method in METHODS)
             raise ValueError(f"there is no method {', '.join(sorted(unknown))}: choose from {names}")
         methods = [method for method in METHODS if tuned or not method.tuned]
+        known = (False, True) if declared is None else (declared,)
         effort = QUICK if quick else FULL
         epsilons = sorted(set(epsilon)) if epsilon else (0.3, 3.0) if quick else EPSILONS
         for value in epsilons:
             PrivacyBudget(value, 1e-9)
         if quick:
             out = out.with_name(f"{out.name}-quick")
-        every = units(sources, methods, epsilons)
+        every = units(sources, methods, epsilons, known)
         for unit in every:
             if unit.method in (again or ()):
                 (out / "units" / unit.name).unlink(missing_ok=True)
@@ -177,13 +186,15 @@ def compare(
             def on_unit(unit: Unit, seconds: float) -> None:
                 progress.advance(task, work(unit))
 
-            rows = run(sources, methods, epsilons, effort, out / "units", seed, jobs, on_unit)
-        options = [f"--problem {name}" for name in problem or ()] + ["--tuned"] * tuned + ["--quick"] * quick
+            rows = run(sources, methods, epsilons, known, effort, out / "units", seed, jobs, on_unit)
+        flags = {"--declared": declared, "--undeclared": declared is False, "--tuned": tuned, "--quick": quick}
+        options = [f"--problem {name}" for name in problem or ()] + [flag for flag, given in flags.items() if given]
         page = methods_report.write(
             rows, sources, out, " ".join(["dpcd compare", *options]), dpcd.__version__, effort.runs
         )
     if len(sources) == 1:
-        console.print(_mean_losses(sources[0].title, rows, epsilons))
+        for path, some in methods_report.by_path(rows).items():
+            console.print(_mean_losses(f"{sources[0].title}, {path}", some, epsilons))
     console.print(f"Wrote {page}", soft_wrap=True)
 
 

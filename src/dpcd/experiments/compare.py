@@ -1,8 +1,8 @@
 """`dpcd compare`: every applicable method on the same problems, under one relation between neighbours.
 
 A *unit* is one method on one problem at one ε, for all its settings and runs. A tuned method chooses its setting on
-runs of their own, and all methods are judged on the same further seeds. Smoothness constants are declared, as in the
-paper; everything else a method wants to know it learns out of its budget. Nothing here is private.
+runs of their own, and all methods are judged on the same further seeds. Nothing is declared, or smoothness constants
+are, as in the paper; everything else a method wants to know it learns out of its budget. Nothing here is private.
 """
 
 from __future__ import annotations
@@ -230,27 +230,30 @@ QUICK = Effort(3, ((1, 1.0), (1, 0.1)))
 
 
 class Unit(NamedTuple):
-    """One method on one problem at one ε."""
+    """One method on one problem at one ε, with its smoothness constants declared or nothing."""
 
     source: Source
     method: str
     epsilon: float
+    declared: bool
 
     @property
     def name(self) -> str:
         """File name."""
-        return f"{self.source.key}_{self.method.replace(' ', '-').replace(',', '')}_{self.epsilon:g}.json"
+        method = self.method.replace(" ", "-").replace(",", "")
+        return f"{self.source.key}_{method}_{self.epsilon:g}{'' if self.declared else '_undeclared'}.json"
 
 
 class Row(NamedTuple):
     """A line of the table: a method's mean and worst error over the runs.
 
-    `mean` and `worst` are of what is lost between the optimum and the zero model, (F − F*)/(F(0) − F*);
-    `relative_mean` and `relative_worst` of (F − F*)/F*. `optimum` is F* and `zero` F(0); `seconds` is the time of a
-    fit, and `setting` the one chosen out of those `tried`.
+    `declared` says whether smoothness constants were, or nothing. `mean` and `worst` are of what is lost between the
+    optimum and the zero model, (F − F*)/(F(0) − F*); `relative_mean` and `relative_worst` of (F − F*)/F*. `optimum` is
+    F* and `zero` F(0); `seconds` is the time of a fit, and `setting` the one chosen out of those `tried`.
     """
 
     problem: str
+    declared: bool
     method: str
     epsilon: float
     mean: float
@@ -270,12 +273,15 @@ def _loaded(source: Source) -> Instance:
     return source.load()
 
 
-def fit(problem: Instance, setting: Setting, random_state: int) -> float:
-    """Objective of one seeded fit, through the estimators; infinite where it diverged or the budget forbids it."""
+def fit(problem: Instance, setting: Setting, random_state: int, declared: bool) -> float:
+    """Objective of one seeded fit, through the estimators; infinite where it diverged or the budget forbids it.
+
+    With nothing declared a model clips features to ranges that it learnt, and is judged as it predicts.
+    """
     common: dict[str, Any] = {
         "epsilon": setting.epsilon,
         "delta": problem.delta,
-        "smoothness": problem.smoothness[: problem.features.shape[1]],
+        "smoothness": problem.smoothness[: problem.features.shape[1]] if declared else None,
         "solver": setting.solver,
         "fit_intercept": problem.intercept,
         "random_state": random_state,
@@ -292,7 +298,8 @@ def fit(problem: Instance, setting: Setting, random_state: int) -> float:
         except (BudgetExceeded, ValueError):
             return math.inf
         weights = np.ravel(model.coef_)
-        return problem.objective(np.append(weights, model.intercept_) if problem.intercept else weights)
+        ranges = None if declared else model.feature_ranges_
+        return problem.objective(np.append(weights, model.intercept_) if problem.intercept else weights, ranges)
 
 
 def measure(unit: Unit, effort: Effort, seed: int) -> bytes:
@@ -309,7 +316,7 @@ def measure(unit: Unit, effort: Effort, seed: int) -> bytes:
 
         def judged(setting: Setting, run: int) -> float:
             key = [seed, *unit.source.key.encode(), round(1e6 * unit.epsilon), run]
-            return fit(problem, setting, int(np.random.SeedSequence(key).generate_state(1)[0]))
+            return fit(problem, setting, int(np.random.SeedSequence(key).generate_state(1)[0]), unit.declared)
 
         chosen = _tuned(candidates, judged, effort)
         start = time.perf_counter()
@@ -334,13 +341,20 @@ def _tuned(candidates: list[Setting], judged: Callable[[Setting, int], float], e
     return candidates[min(scores, key=lambda index: sum(scores[index]))]
 
 
-def units(sources: Sequence[Source], methods: Sequence[Method], epsilons: Sequence[float]) -> list[Unit]:
-    """All units, problem by problem, the largest first so that no core waits at the end."""
+def units(
+    sources: Sequence[Source], methods: Sequence[Method], epsilons: Sequence[float], declared: Sequence[bool]
+) -> list[Unit]:
+    """All units, problem by problem, the largest first so that no core waits at the end.
+
+    Tuned methods are not run with nothing declared: their settings are made from what is known for free.
+    """
     return [
-        Unit(source, method.name, epsilon)
+        Unit(source, method.name, epsilon, known)
         for source in sorted(sources, key=lambda source: -source.size)
         for method in sorted(methods, key=lambda method: not method.tuned)
         for epsilon in epsilons
+        for known in declared
+        if known or not method.tuned
     ]
 
 
@@ -354,6 +368,7 @@ def compare(
     sources: Sequence[Source],
     methods: Sequence[Method],
     epsilons: Sequence[float],
+    declared: Sequence[bool],
     effort: Effort,
     folder: Path,
     seed: int,
@@ -361,11 +376,11 @@ def compare(
     on_unit: Callable[[Unit, float], Any] = lambda unit, seconds: None,
 ) -> list[Row]:
     """Run what has no file in `folder` yet, and return the table. Methods that do not apply have no row."""
-    every = units(sources, methods, epsilons)
+    every = units(sources, methods, epsilons, declared)
     run_units(every, partial(measure, effort=effort, seed=seed), folder, jobs, on_unit)
     order = {method.name: rank for rank, method in enumerate(methods)}
     titles = {source.key: rank for rank, source in enumerate(sources)}
-    every.sort(key=lambda unit: (titles[unit.source.key], order[unit.method], unit.epsilon))
+    every.sort(key=lambda unit: (titles[unit.source.key], unit.declared, order[unit.method], unit.epsilon))
     rows = (_row(unit, json.loads((folder / unit.name).read_text())) for unit in every)
     return [row for row in rows if row is not None]
 
@@ -378,6 +393,7 @@ def _row(unit: Unit, result: dict[str, Any]) -> Row | None:
     lost = excess / (result["zero"] - best)
     return Row(
         unit.source.key,
+        unit.declared,
         unit.method,
         unit.epsilon,
         float(lost.mean()),

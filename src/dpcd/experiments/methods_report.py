@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from dpcd.experiments.compare import FromPaper, Row, Source
@@ -21,11 +23,21 @@ _MARKERS = "sP^vXDo<>*hpd8"
 
 # Beyond this many times the zero model's error it no longer matters how much.
 _TOP = 3.0
+# Below this there is nothing to see any more.
+_BOTTOM = 1e-7
 
 #: What `solver="auto"` is held to: its mean against the best of the others, and its worst run against the zero model.
 _WITHIN, _WORST = 2.0, 1.5
+#: What is known for free, as it is called: nothing first, for that is how estimators come.
+_PATHS = {False: "nothing declared", True: "smoothness declared"}
 # Part of the optimum that the zero model must be above it for there to be a signal.
 _SIGNAL = 0.01
+
+
+def by_path(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows with nothing declared and those with smoothness constants, under these names, where there are any."""
+    paths = {name: [row for row in rows if row.declared == declared] for declared, name in _PATHS.items()}
+    return {name: some for name, some in paths.items() if some}
 
 
 def _style(method: str) -> dict[str, Any]:
@@ -43,63 +55,78 @@ def _style(method: str) -> dict[str, Any]:
     }
 
 
-def _draw(axes: Any, rows: Sequence[Row], title: str) -> None:
+def _draw(axes: Any, rows: Sequence[Row], title: str, lowest: float) -> None:
     """What is lost against ε, on logarithmic axes; curves that leave the picture at the top do so at its edge."""
-    epsilons = sorted({row.epsilon for row in rows})
     axes.axhline(1.0, color="black", linestyle=(0, (1, 1)), linewidth=1.2, label="zero model")
-    lowest = 1.0
     for method in dict.fromkeys(row.method for row in rows):
         curve = [row for row in rows if row.method == method]
-        values = [max(row.mean, 1e-7) if math.isfinite(row.mean) else math.inf for row in curve]
-        lowest = min(lowest, *values)
-        axes.plot([row.epsilon for row in curve], [min(v, _TOP) for v in values], label=method, **_style(method))
-    axes.set(xscale="log", yscale="log", ylim=(lowest / 1.6, 1.15 * _TOP), title=title, xlabel="privacy budget ε")
-    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-    axes.minorticks_off()
+        values = [min(max(row.mean, _BOTTOM), _TOP) for row in curve]
+        axes.plot([row.epsilon for row in curve], values, label=method, **_style(method))
+    axes.set(yscale="log", ylim=(lowest / 1.6, 1.15 * _TOP), title=title)
+    _against_epsilon(axes, rows)
     if lowest > 0.05:
         # Within so little more than a decade powers of ten would label one tick.
         ticks = [tick for tick in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0) if tick >= lowest / 1.6]
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.grid(alpha=0.25, linewidth=0.5)
+
+
+def _lowest(rows: Sequence[Row]) -> float:
+    """Where the axis ends, the same for all panels of a problem."""
+    return max(_BOTTOM, min(1.0, *(row.mean for row in rows)))
 
 
 def figure_errors(rows: Sequence[Row], sources: Sequence[Source], folder: Path, name: str) -> None:
-    """A panel for each problem: the part of what could be gained over the zero model that a method loses."""
-    columns = min(len(sources), 3)
-    figure, grid = new_figure(columns, math.ceil(len(sources) / columns), height=2.7, width=3.4)
+    """Panels for each problem, side by side: the part of what could be gained over the zero model that is lost."""
+    drawn = []
+    for source in sources:
+        here = [row for row in rows if row.problem == source.key]
+        drawn += [(some, f"{source.title}\n{path}", _lowest(here)) for path, some in by_path(here).items()]
+    columns = min(len(drawn), 4)
+    figure, grid = new_figure(columns, math.ceil(len(drawn) / columns), height=2.6, width=2.7)
     panels = list(grid.ravel())
-    for axes, source in zip(panels, sources, strict=False):
-        _draw(axes, [row for row in rows if row.problem == source.key], source.title)
-    for axes in panels[len(sources) :]:
+    for axes, panel in zip(panels, drawn, strict=False):
+        _draw(axes, *panel)
+    for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     for axes in grid[:, 0]:
         axes.set_ylabel("lost: (F − F*)/(F(0) − F*)")
-    legend_below(figure, panels[: len(sources)], columns + 1)
+    legend_below(figure, panels[: len(drawn)], columns)
     save(figure, folder, name)
 
 
 def figure_one(rows: Sequence[Row], source: Source, folder: Path, name: str) -> None:
     """One problem: what is lost, and the objective itself between the non-private optimum and the zero model."""
+    paths = by_path(rows)
+    figure, grid = new_figure(2, len(paths), height=3.6, width=4.2)
+    for (left, right), (path, some) in zip(grid, paths.items(), strict=True):
+        _draw(left, some, f"what is lost, {path}", _lowest(rows))
+        left.set_ylabel("(F − F*)/(F(0) − F*)")
+        _draw_objective(right, some, f"objective, {path}")
+    figure.suptitle(source.title)
+    legend_below(figure, grid.ravel()[::-1], 4)
+    save(figure, folder, name)
+
+
+def _draw_objective(axes: Any, rows: Sequence[Row], title: str) -> None:
     optimum, zero = rows[0].optimum, rows[0].zero
-    figure, grid = new_figure(2, height=3.6, width=4.2)
-    left, right = grid[0]
-    _draw(left, rows, "what is lost")
-    left.set_ylabel("(F − F*)/(F(0) − F*)")
-    right.axhline(zero, color="black", linestyle=(0, (1, 1)), linewidth=1.2, label="zero model")
-    right.axhline(optimum, color="black", linestyle=(0, (5, 2)), linewidth=1.2, label="non-private optimum")
+    axes.axhline(zero, color="black", linestyle=(0, (1, 1)), linewidth=1.2, label="zero model")
+    axes.axhline(optimum, color="black", linestyle=(0, (5, 2)), linewidth=1.2, label="non-private optimum")
     top = zero + 0.25 * (zero - optimum)
     for method in dict.fromkeys(row.method for row in rows):
         curve = [row for row in rows if row.method == method]
         values = [min(optimum + row.mean * (zero - optimum), top) for row in curve]
-        right.plot([row.epsilon for row in curve], values, label=method, **_style(method))
-    right.set(xscale="log", xlabel="privacy budget ε", ylabel="objective F", title="objective")
-    right.set_ylim(optimum - 0.05 * (zero - optimum), top + 0.02 * (zero - optimum))
-    right.set_xticks(left.get_xticks(), [label.get_text() for label in left.get_xticklabels()])
-    right.minorticks_off()
-    right.grid(alpha=0.25, linewidth=0.5)
-    figure.suptitle(source.title)
-    legend_below(figure, (right, left), 4)
-    save(figure, folder, name)
+        axes.plot([row.epsilon for row in curve], values, label=method, **_style(method))
+    axes.set(ylabel="objective F", title=title)
+    axes.set_ylim(optimum - 0.05 * (zero - optimum), top + 0.02 * (zero - optimum))
+    _against_epsilon(axes, rows)
+
+
+def _against_epsilon(axes: Any, rows: Sequence[Row]) -> None:
+    epsilons = sorted({row.epsilon for row in rows})
+    axes.set(xscale="log", xlabel="privacy budget ε")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.grid(alpha=0.25, linewidth=0.5)
 
 
 def _number(value: float) -> str:
@@ -163,12 +190,13 @@ def summary(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") ->
 
 
 def verdicts(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") -> str:
-    """Where `of` is not what it is held to, in sentences; empty where it was not run."""
+    """How `of` stands to the best others, and where it is not what it is held to; empty where it was not run."""
     own = {(row.problem, row.epsilon): row for row in rows if row.method == of}
     if not own:
         return ""
     titles = {source.key: source.title for source in sources}
     behind, wild, beaten, compared, silent = [], [], [], 0, []
+    ratios: dict[float, list[float]] = {}
     for (problem, epsilon), row in own.items():
         others = [r for r in rows if (r.problem, r.epsilon) == (problem, epsilon) and r.method != of]
         where = f"{titles[problem]} at ε = {epsilon:g}"
@@ -181,8 +209,11 @@ def verdicts(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") -
             silent.append(row.relative_worst)
             continue
         best = min(others, key=lambda r: r.mean, default=None)
-        if best is not None and row.mean > _WITHIN * best.mean:
-            behind.append(f"{where} ({_number(row.mean)}, {best.method} {_number(best.mean)})")
+        if best is not None:
+            ratio = max(row.mean, _BOTTOM) / max(best.mean, _BOTTOM)
+            ratios.setdefault(epsilon, []).append(ratio)
+            if ratio > _WITHIN:
+                behind.append(f"{where} ({_number(row.mean)}, {best.method} {_number(best.mean)})")
         if row.worst > _WORST:
             wild.append(f"{where} ({_number(row.worst)})")
     total = len(own) - len(silent)
@@ -196,6 +227,9 @@ def verdicts(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") -
         for claim, cases, count in claims
         if count
     ]
+    if ratios:
+        means = ", ".join(f"{geometric_mean(some):.2f} at ε = {epsilon:g}" for epsilon, some in ratios.items())
+        lines.append(f"- What {of} loses over what the best other method loses, geometric mean: {means}.\n")
     if silent:
         lines.append(f"- Where there is no signal, the worst run of {of} is {max(silent):.1%} above the optimum.\n")
     return "".join(lines)
@@ -203,9 +237,16 @@ def verdicts(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") -
 
 PAGE = """# Methods compared
 
-Made by `{command}` with dpcd {version}. **Not private**: optima are shown, smoothness constants are known for free, and
-the settings of methods called *tuned* are chosen on the data at no cost, as in the paper. Neighbours replace one
-record; δ = 1/n²; no intercept (a table of your own gets one).
+Made by `{command}` with dpcd {version}. **Not private**: optima are shown, and the settings of methods called *tuned*
+are chosen on the data at no cost, as in the paper. Neighbours replace one record; δ = 1/n²; no intercept (a table of
+your own gets one).
+
+With *nothing declared*, as estimators come, what a method wants to know of the columns it learns out of its budget.
+With *smoothness declared*, as in the paper, it is given each column's constant for free. Tuned methods are run with
+these alone: their settings are made from what is known for free, typical gradients and the largest curvature or row.
+
+With nothing declared, a fit clips columns to ranges that it learns, and predictions clip to them, too. Models are judged
+as they predict.
 
 How to read it: *lost* is (F − F*)/(F(0) − F*), the part of what could be gained over the zero model that privacy
 costs. 0 is the non-private optimum, 1 the zero model (all weights 0), and what is above 1 is worse than nothing.
@@ -221,8 +262,13 @@ where batches are small. All data: [table.csv](table.csv).
 {figures}
 ## The best other method, and auto beside it
 
-{summary}
+{summaries}
 {tables}"""
+
+
+def _each(rows: Sequence[Row], told: Callable[[Sequence[Row]], str], about: str = "") -> str:
+    """What is told of the rows of each path, if anything, under its name."""
+    return "\n".join(f"{about}{path}:\n\n{text}" for path, some in by_path(rows).items() if (text := told(some)))
 
 
 def write(rows: Sequence[Row], sources: Sequence[Source], folder: Path, command: str, version: str, runs: int) -> Path:
@@ -242,16 +288,17 @@ def write(rows: Sequence[Row], sources: Sequence[Source], folder: Path, command:
     tables = []
     for source in sources:
         here = [row for row in rows if row.problem == source.key]
-        tables.append(f"## {source.title}\n\nLost:\n\n{table(here)}")
+        tables.append(f"## {source.title}\n\n{_each(here, table, 'Lost, ')}")
         if isinstance(source, FromPaper):
-            tables.append(f"Relative error (F − F*)/F*, as in the paper:\n\n{table(here, relative=True)}")
+            relative = partial(table, relative=True)
+            tables.append(_each(here, relative, "Relative error (F − F*)/F* as in the paper, "))
     text = PAGE.format(
         command=command,
         version=version,
         runs=runs,
-        verdicts=verdicts(rows, sources),
+        verdicts=_each(rows, partial(verdicts, sources=sources), "Auto, "),
         figures="".join(f"![{caption}]({name}.png)\n*{caption}*\n\n" for name, caption in figures.items()),
-        summary=summary(rows, sources),
+        summaries=_each(rows, partial(summary, sources=sources), "With "),
         tables="\n".join(tables),
     )
     write_atomically(folder / "README.md", text.encode())

@@ -91,12 +91,16 @@ class Instance:
         """The columns, without that of an intercept."""
         return self.X[:, : self.X.shape[1] - self.intercept]
 
-    def objective(self, weights: Floats) -> float:
-        """F(w), infinite where the run diverged."""
+    def objective(self, weights: Floats, ranges: Floats | None = None) -> float:
+        """F(w), infinite where the run diverged; with features clipped to ranges, if there are any, as models do."""
         if not np.all(np.isfinite(weights)):
             return np.inf
+        X = self.X
+        if ranges is not None:
+            X = X.copy()
+            X[:, : len(ranges)] = np.clip(self.features, ranges[:, 0], ranges[:, 1])
         with np.errstate(all="ignore"):
-            value = _objective(self.X, self.y, self.loss, self.penalty, weights, self.intercept)
+            value = _objective(X, self.y, self.loss, self.penalty, weights, self.intercept)
         return value if np.isfinite(value) else np.inf
 
     def relative_error(self, weights: Floats) -> float:

@@ -1,8 +1,12 @@
 import os
 from pathlib import Path
 
-import numpy as np
-import pytest
+# One thread of linear algebra in each process: more would fight over the cores.
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 # The real data sets, where a checkout has them beside it; elsewhere set DPCD_DATA, or those tests are skipped.
 _BESIDE = Path(__file__).parents[2] / "shared" / "data"

@@ -283,7 +283,7 @@ MUTATIONS = [
     Mutation(
         "many choices for the price of one",
         "choices.py",
-        "return self.n_chosen * PrivacyCost.bounded_range(self.loss_range)",
+        "return self.count * PrivacyCost.bounded_range(self.loss_range)",
         "return PrivacyCost.bounded_range(self.loss_range)",
         "test_choices.py -k each_choice",
     ),
@@ -535,8 +535,8 @@ MUTATIONS = [
     Mutation(
         "parts of a table overlap",
         "../tables/dense.py",
-        "parts = [_Slice(self, first, last) for",
-        "parts = [_Slice(self, max(first - 1, 0), last) for",
+        "parts = [self.part(first, last) for",
+        "parts = [self.part(max(first - 1, 0), last) for",
         "test_tables.py -k add_up",
     ),
     Mutation(
@@ -548,7 +548,7 @@ MUTATIONS = [
     ),
     Mutation(
         "other threads warn about what records hold",
-        "../tables/table.py",
+        "../tables/dense.py",
         'with np.errstate(all="ignore"):',
         "with np.errstate():",
         "test_mechanism.py -k 'threads and MeanLoss'",
@@ -562,21 +562,21 @@ MUTATIONS = [
     ),
     Mutation(
         "losses that raise are taken",
-        "mechanisms.py",
+        "mechanism.py",
         "    check_loss_code(type(loss))\n",
         "    pass\n",
         "test_plugins.py -k do_more_than_calculate",
     ),
     Mutation(
         "updates take penalties that are too short",
-        "mechanisms.py",
+        "coordinates.py",
         "sized(self.penalty, min(self.n_penalized, len(self.start)))",
         "sized(self.penalty, 0)",
         "test_plugins.py -k of_mechanisms",
     ),
     Mutation(
         "candidates are heard",
-        "candidates.py",
+        "search.py",
         "    _InSearch.threads.trying = True\n",
         "    _InSearch.threads.trying = False\n",
         "test_tuning.py -k losers",

@@ -113,8 +113,7 @@ def dual_steps_apart(mechanism, columns, neighbour, n_lots=6):
 
     def after(table, lot, draws):
         moved = tuple(part.copy() for part in state)
-        with np.errstate(all="ignore"):
-            mechanism.descend(table, units, lot, clips, draws, moved)
+        mechanism.descend(table, units, lot, clips, draws, moved)
         return moved
 
     silent = np.zeros((1, n + width), dtype=np.int64)
@@ -132,18 +131,17 @@ def dual_steps_apart(mechanism, columns, neighbour, n_lots=6):
 
 def minima_apart(mechanism, columns, neighbour):
     """How far gradients of the two objectives differ, and minima found for noise that leads to the same exact one."""
-    with np.errstate(all="ignore"):
-        for size in (0.0, 1.0, 100.0):
-            exact = size * np.random.default_rng(6).normal(size=len(mechanism.active))
-            tilts, points = [], []
-            for data in (columns, neighbour):
-                problem = minima._Minimization(mechanism, data, np.zeros(len(exact)))
-                slopes, _ = problem._slopes(problem._rows @ exact)
-                tilts.append(-problem._gradient(exact, slopes))
-                tilted = minima._Minimization(mechanism, data, tilts[-1])
-                points.append(tilted.certified(mechanism.tolerance(mechanism.largest_tilt)))
-            yield float(np.linalg.norm(tilts[0] - tilts[1])) / (mechanism.tilt / mechanism.noise_multiplier)
-            yield float(np.linalg.norm(points[0] - points[1])) / (2.0 * mechanism.distance)
+    for size in (0.0, 1.0, 100.0):
+        exact = size * np.random.default_rng(6).normal(size=len(mechanism.active))
+        tilts, points = [], []
+        for data in (columns, neighbour):
+            problem = minima._Minimization(mechanism, data, np.zeros(len(exact)))
+            slopes, _ = problem._slopes(problem._rows @ exact)
+            tilts.append(-problem._gradient(exact, slopes))
+            tilted = minima._Minimization(mechanism, data, tilts[-1])
+            points.append(tilted.certified(mechanism.tolerance(mechanism.largest_tilt)))
+        yield float(np.linalg.norm(tilts[0] - tilts[1])) / (mechanism.tilt / mechanism.noise_multiplier)
+        yield float(np.linalg.norm(points[0] - points[1])) / (2.0 * mechanism.distance)
 
 
 def releases_apart(mechanism, answer, columns, neighbour):
@@ -164,9 +162,11 @@ def check_sensitivity(tape, columns, neighbour):
     """Each input moves by at most its sensitivity between neighbours; returns how close it came."""
     closest = 0.0
     for mechanism, answer in tape:
-        for moved in releases_apart(mechanism, answer, columns, neighbour):
-            assert moved <= 1.0 + 1e-12, f"{type(mechanism).__name__} moved by {moved:.3f} of its sensitivity"
-            closest = max(closest, moved)
+        # As in a curator's release.
+        with np.errstate(all="ignore"):
+            moved = max(releases_apart(mechanism, answer, columns, neighbour))
+        assert moved <= 1.0 + 1e-12, f"{type(mechanism).__name__} moved by {moved:.3f} of its sensitivity"
+        closest = max(closest, moved)
     return closest
 
 

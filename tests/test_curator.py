@@ -70,8 +70,8 @@ def test_columns_are_one_fortran_ordered_copy(rng):
     X, y = rng.normal(size=(6, 3)).astype(np.float32), np.arange(6)
     columns = Columns.copy_of(X, y, intercept=True)
     assert columns.features.flags.f_contiguous
-    assert columns.features.dtype == columns.target.dtype == np.float64
-    assert np.array_equal(columns.features[:, :3], X.astype(float))
+    assert (columns.features.dtype, columns.target.dtype) == (X.dtype, np.float64)
+    assert np.array_equal(columns.features[:, :3], X)
     assert np.array_equal(columns.features[:, 3], np.ones(6))
     columns.features[:] = 0.0
     columns.target[:] = 0.0

@@ -275,7 +275,7 @@ class TestCommandLine:
 
     def test_what_the_readme_says(self, run):
         text = (Path(__file__).parents[1] / "README.md").read_text()
-        (command,) = re.findall(r"^dpcd ledger create .*$", text, flags=re.MULTILINE)
+        (command,) = re.findall(r"`(dpcd ledger create .*?)`", text)
         assert run(*shlex.split(command)[2:]).exit_code == 0
         (example,) = re.findall(r"^```python\n(model = .*?ledger=.*?)```", text, flags=re.MULTILINE | re.DOTALL)
         X = np.random.default_rng(0).normal(size=(20_000, 3))
@@ -284,7 +284,7 @@ class TestCommandLine:
         standing = Ledger("sqlite:///ledger.db").standing("patients-2026")
         assert standing.spent == namespace["model"].privacy_.cost
         fit = PrivacyBudget(1.0, namespace["model"].privacy_.delta).as_gaussian()
-        assert "pays for five of the fits above" in text
+        assert "pays for five such fits" in text
         assert standing.budget.admits(5 * fit)
         assert not standing.budget.admits(6 * fit)
 

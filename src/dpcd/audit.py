@@ -232,7 +232,8 @@ class _Adversary(Curator):
 
     Everything that the core adds noise to is a sum of integers, and everything else that it releases is a choice among
     scores, so the likelihood of an answer under either data set is known. The score is the log of their ratio. Noise
-    values that come up twice under one of the two hypotheses settle the matter: fresh noise never repeats itself.
+    values that come up twice under one of the two hypotheses settle the matter: nothing but noise that was used twice
+    does so, and then that hypothesis is true.
     """
 
     def __init__(self, pair: tuple[Columns, Columns], which: bool, budget: PrivacyBudget, noise: NoiseSource) -> None:
@@ -249,7 +250,7 @@ class _Adversary(Curator):
         for which, values in enumerate(self._noise_needed):
             every = np.concatenate(values) if values else np.zeros(0)
             repeats[which] = len(every) - len(np.unique(every))
-        return self._log_ratio + _CERTAIN * (repeats[0] - repeats[1])
+        return self._log_ratio + _CERTAIN * (repeats[1] - repeats[0])
 
     def clip_features(self, lower: Floats, upper: Floats, center: Floats) -> None:
         for data in self._pair:

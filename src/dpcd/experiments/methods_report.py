@@ -245,8 +245,8 @@ With *nothing declared*, as estimators come, what a method wants to know of the 
 With *smoothness declared*, as in the paper, it is given each column's constant for free. Tuned methods are run with
 these alone: their settings are made from what is known for free, typical gradients and the largest curvature or row.
 
-With nothing declared, a fit clips columns to ranges that it learns, and predictions clip to them, too. Models are judged
-as they predict.
+With nothing declared, a fit clips columns to ranges that it learns, and predictions clip to them, too. Models are
+judged as they predict.
 
 How to read it: *lost* is (F − F*)/(F(0) − F*), the part of what could be gained over the zero model that privacy
 costs. 0 is the non-private optimum, 1 the zero model (all weights 0), and what is above 1 is worse than nothing.

@@ -125,7 +125,7 @@ class Curator:
             )
         cost = mechanism.cost
         after = self._spent + cost
-        if not self._budget.admits(after):
+        if not self.budget.admits(after):
             total = after.epsilon(self.budget.delta, self.budget.order)
             raise BudgetExceeded(
                 f"{mechanism.description} would bring the total to epsilon = {total:.6g} at "

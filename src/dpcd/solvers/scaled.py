@@ -40,7 +40,9 @@ class WholeRecordSolver(ChargedAsGaussian):
         """Raise if the loss or the penalty does not compile."""
         view = View(np.arange(2), np.eye(2), np.zeros(2), loss)
         rehearse(JointGradient(view, 0.0, clip=1.0))
-        Quadratic(np.eye(2), np.zeros(2)).minimize(penalty)
+        # Two coordinates stand for all: the first and the last that the penalty is for.
+        ends = np.array([0, n_columns - intercept - 1])
+        Quadratic(np.eye(2), np.zeros(2), ends).minimize(penalty)
 
 
 def checked_count(name: str, value: float | None) -> int:

@@ -23,6 +23,8 @@ _MARKERS = "sP^vXDo<>*hpd8"
 
 # Beyond this many times the zero model's error it no longer matters how much.
 _TOP = 3.0
+# What is lost below this counts as this where methods are compared. With clipped columns it can be below zero.
+_NEGLIGIBLE = 1e-3
 # Below this there is nothing to see any more.
 _BOTTOM = 1e-7
 
@@ -210,7 +212,7 @@ def verdicts(rows: Sequence[Row], sources: Sequence[Source], of: str = "auto") -
             continue
         best = min(others, key=lambda r: r.mean, default=None)
         if best is not None:
-            ratio = max(row.mean, _BOTTOM) / max(best.mean, _BOTTOM)
+            ratio = max(row.mean, _NEGLIGIBLE) / max(best.mean, _NEGLIGIBLE)
             ratios.setdefault(epsilon, []).append(ratio)
             if ratio > _WITHIN:
                 behind.append(f"{where} ({_number(row.mean)}, {best.method} {_number(best.mean)})")
@@ -246,7 +248,7 @@ With *smoothness declared*, as in the paper, it is given each column's constant 
 these alone: their settings are made from what is known for free, typical gradients and the largest curvature or row.
 
 With nothing declared, a fit clips columns to ranges that it learns, and predictions clip to them, too. Models are
-judged as they predict.
+judged as they predict, so that *lost* can be below 0. In comparisons .001 is the least that counts.
 
 How to read it: *lost* is (F − F*)/(F(0) − F*), the part of what could be gained over the zero model that privacy
 costs. 0 is the non-private optimum, 1 the zero model (all weights 0), and what is above 1 is worse than nothing.

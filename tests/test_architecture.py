@@ -74,7 +74,7 @@ def test_only_comparisons_need_the_rivals():
 def test_only_the_core_reads_records_and_only_the_curator_runs_mechanisms():
     """Others fill a table and hand it to a curator; what a table shows of its records is for the core."""
     readers = {member for kind in (Columns, Part) for member in vars(kind) if not member.startswith("_")}
-    readers -= {"copy_of", "clip_features", "clip_target", "n_records", "n_columns", "features", "target"}
+    readers -= {"copy", "copy_of", "clip_features", "clip_target", "n_records", "n_columns", "features", "target"}
     assert readers >= {"column", "doubles", "part", "signed_target", "sums", "tiles"}
     for name, tree in modules():
         layer = name.split("/")[0]

@@ -187,6 +187,7 @@ def test_every_mechanism_is_attacked_and_argues_its_sensitivity():
     assert found == set(MECHANISMS) | set(ELSEWHERE)
     for kind in found:
         assert "\n    Privacy. " in kind.__doc__, f"{kind.__name__} does not argue its privacy"
+        assert kind.__name__ in dpcd.privacy.__doc__, f"{kind.__name__} is not in the table of the core's page"
         assert kind in ELSEWHERE or kind.sensitivity is not NoisySum.sensitivity
 
 

@@ -102,6 +102,17 @@ def test_parts_add_up_to_the_table(cpus, monkeypatch, rng):
     assert whole.parts == [(0, n)]
 
 
+def test_a_copy_is_as_clipped_as_what_it_is_of(rng):
+    X, y = 9.0 * rng.normal(size=(50, 2)), rng.normal(size=50)
+    for dtype in (np.float32, np.float64):
+        data = Columns.copy_of(X.astype(dtype), y)
+        data.clip_features(np.full(2, -1.0), np.full(2, 1.0), np.full(2, 0.5))
+        copy = data.copy(intercept=True)
+        assert np.array_equal(copy.doubles()[:, :2], data.doubles())
+        assert copy.doubles()[:, :2].min() == -1.5
+        assert np.all(copy.doubles()[:, 2] == 1.0)
+
+
 def test_what_fails_in_a_thread_fails(monkeypatch):
     class Failing:
         def sums(self, part, lattice):

@@ -238,7 +238,7 @@ class _Adversary(Curator):
 
     def __init__(self, pair: tuple[Columns, Columns], which: bool, budget: PrivacyBudget, noise: NoiseSource) -> None:
         # Clipped and centered along with the solver's own.
-        self._pair = tuple(Columns.copy_of(data.features, data.target) for data in pair)
+        self._pair = tuple(data.copy() for data in pair)
         super().__init__(self._pair[int(which)], budget, noise)
         self._log_ratio = 0.0
         self._noise_needed: tuple[list[Integers], list[Integers]] = ([], [])
@@ -261,7 +261,7 @@ class _Adversary(Curator):
             data.clip_target(lower, upper, center)
 
     def release(self, mechanism: Any) -> Any:
-        if isinstance(mechanism, NoisySum):
+        if isinstance(mechanism, NoisySum) and mechanism.law == "gaussian":
             return self._release_sum(mechanism)
         readable = isinstance(mechanism, (CoordinateUpdates, Choice))
         if not readable:

@@ -30,9 +30,31 @@ What leaves
 -----------
 B is the bound of the lattice, d the number of sums, z the noise multiplier. "l2" is the norm of the vector of all sums.
 
-====================== ============================================ ================================ =========
-Not covered: how long a fit takes; that data which cannot be validated (non-finite values, unknown labels) are refused;
-losses with side effects; fits with a seed.
+====================== ============================================ ================================ ================
+mechanism              what leaves, with noise                      moved by a replaced record       file
+====================== ============================================ ================================ ================
+ClippedMeans           means of columns, clamped                    2B√d in l2                       columns
+SecondMoments          mean squares of columns, clamped             B√d in l2                        columns
+DyadicCounts           histograms of sign and octave, c columns     B√(2c) in l2                     columns
+JointGradient          mean gradient, records clipped as vectors    2(B + √d) in l2                  records
+MomentMatrix           matrix of second moments, or a Hessian, of   √2(b + √p)² in Frobenius norm,   records
+                       p columns; rows clipped                      rows being at most b
+GradientSizes          histogram of lengths of gradients            B√2 in l2                        records
+CoordinateUpdates      a clamped partial derivative at each update  2B each                          coordinates
+DerivativeSizes        histogram of partial derivatives             B√2 in l2                        coordinates
+TopCoordinates,        which sums are largest (no number leaves)    2B each sum; 4B two scores       choices
+SteepestVertex                                                      against each other
+MeanLoss               mean loss of a released model                B                                search
+BestCandidate          the best of a secret number of fits          that of its fits, by a theorem   search
+GradientSteps          gradients of secret batches of a table       2(B + √p) in l2                  rivals/batches
+VarianceReducedSteps   changes of gradients of secret batches       2(B + √p) in l2                  rivals/batches
+DualSteps              increments of dual variables and weights     2√2(B + √p) in l2                rivals/batches
+NoisyMinimum           the minimum of an objective                  2(G + tolerance)/m in l2         rivals/minima
+MinimumOfNoisyObjective the minimum of a tilted objective           a Rényi curve, by a theorem      rivals/minima
+LaplaceSecondMoments   mean squares, with Laplace noise             B each                           rivals/laplace
+====================== ============================================ ================================ ================
+
+Not covered: how long a fit takes; that data which cannot be validated are refused; fits with a seed.
 """
 
 from dpcd.privacy.accounting import BudgetExceeded, PrivacyBudget, PrivacyCost, noise_multiplier

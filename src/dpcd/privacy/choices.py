@@ -71,6 +71,8 @@ class Choice:
 
     law = "gumbel"
     relation = REPLACE_ONE
+    #: Choices, each among the candidates that are left.
+    count = 1
 
     def __post_init__(self) -> None:
         if np.asarray(self.columns).dtype.kind not in "iu":
@@ -112,11 +114,6 @@ class Choice:
         """The sum S_j of each candidate."""
         encoding = (lattice.bound / (self.clip * self.units)) if lattice.exact else 1.0 / self.units
         return partial_sums(part, lattice, self.loss, self.positive_class, self.weights, self.columns, encoding)
-
-    @property
-    def count(self) -> int:
-        """Number of choices, each among the candidates that are left."""
-        return 1
 
     @property
     def cost(self) -> PrivacyCost:
@@ -187,7 +184,7 @@ class TopCoordinates(Choice):
             raise ValueError(f"n_chosen must be a whole number in 1 … {len(self.columns)}, got {self.n_chosen!r}")
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """K, one after the other."""
         return self.n_chosen
 

@@ -44,7 +44,8 @@ class WithinRanges(NoisySum):
     def __post_init__(self) -> None:
         freeze(self, columns=np.int64, ranges=np.float64)
         every = [*self.ranges.tolist(), *([] if self.target_range is None else [self.target_range])]
-        if len(self.columns) != len(self.ranges) or not every or not all(0.0 < b < math.inf for b in every):
+        one_each = self.columns.ndim == 1 and self.columns.shape == self.ranges.shape
+        if not (one_each and every and all(0.0 < b < math.inf for b in every)):
             raise ValueError("each column needs a positive and finite range, and there must be one")
         object.__setattr__(self, "center", _frozen_center(self.center, self.size, "means"))
 
@@ -119,9 +120,8 @@ class SecondMoments(ClippedMeans):
 class DyadicCounts(Histogram):
     """Histograms of the sign and ⌊log₂|x − center|⌋ = −60 … 60 of some columns and perhaps of the target.
 
-    `columns` are their indices; a number means the first so many.
-
-    `center` has an entry for each histogram, the target's last; None is zero everywhere.
+    `columns` are their indices; a number means the first so many. `center` has an entry for each histogram, the
+    target's last; None is zero everywhere.
 
     Notes
     -----
@@ -141,7 +141,7 @@ class DyadicCounts(Histogram):
         if isinstance(self.columns, int):
             object.__setattr__(self, "columns", np.arange(self.columns))
         freeze(self, columns=np.int64, noise_multiplier=float)
-        if self.n_histograms < 1:
+        if np.ndim(self.columns) != 1 or self.n_histograms < 1:
             raise ValueError("there must be a column to count")
         object.__setattr__(self, "center", _frozen_center(self.center, self.n_histograms, "histograms"))
 

@@ -84,6 +84,8 @@ class CoordinateUpdates:
 
     description = "coordinate updates"
     relation = REPLACE_ONE
+    #: An update has one sum.
+    noise_groups = ((1, 1.0),)
 
     def __post_init__(self) -> None:
         if np.asarray(self.coordinates).dtype.kind not in "iu":
@@ -131,11 +133,6 @@ class CoordinateUpdates:
         for j, released, value in zip(self.coordinates, *answer, strict=True):
             yield replace(self, coordinates=np.array([j]), start=weights.copy()), np.array([released])
             weights[j] = value
-
-    @property
-    def noise_groups(self) -> tuple[tuple[int, float], ...]:
-        """An update has one sum."""
-        return ((1, 1.0),)
 
     def lattice(self, n_records: int) -> Any:
         """The units of the sums; none without noise, and only then, where records go unclipped."""

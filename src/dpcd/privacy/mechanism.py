@@ -62,8 +62,7 @@ class NoisySum:
     `decode(noisy, lattice, n_records)`
         What the noisy sums mean.
 
-    Where noise is not the same for all sums, `noise_groups` says how many of them, in order, get what part of it. Sums
-    are divided by these parts before their norm is taken.
+    Where noise differs, `noise_groups` says how many sums, in order, get what part of it: norms are of sums over parts.
     """
 
     noise_multiplier: float
@@ -169,9 +168,8 @@ def check_clip(clip: Any, private: bool) -> None:
 class Histogram(NoisySum):
     """Counts of records in cells, as one Gaussian release.
 
-    Counts are multiplied by the lattice's bound B, a power of two, only so that the noise is as fine as the accounting
-    assumes. A mechanism of this kind has `sums` and `reach`: the largest l2 norm by which replacing a record moves the
-    counts.
+    Counts are multiplied by B, a power of two, only so that noise is as fine as the accounting assumes. A mechanism of
+    this kind has `sums` and `reach`: the largest l2 norm by which replacing a record moves the counts.
     """
 
     reach: float

@@ -407,7 +407,7 @@ class BestCandidate:
     ) -> tuple[float, Candidate | Exception]:
         try:
             candidate = self.propose(generator)
-            copy = Columns.copy_of(data.features, data.target, candidate.intercept)
+            copy = data.copy(candidate.intercept)
             coefficients, intercepts, ranges = candidate.fit(Curator(copy, self.budget, noise))
             judgement = MeanLoss(
                 self.measure, coefficients, intercepts, self.largest_loss, self.noise_multiplier, ranges

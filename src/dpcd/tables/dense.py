@@ -73,6 +73,12 @@ class Columns:
             columns[:, n_features] = 1.0
         return cls(columns, np.array(target, dtype=np.float64))
 
+    def copy(self, intercept: bool = False) -> Columns:
+        """A table of its own, as clipped as this one."""
+        copy = Columns.copy_of(self.features, self.target, intercept)
+        copy._clips.extend(self._clips)
+        return copy
+
     def sums(self, summand: Summand, lattice: Any) -> NDArray[Any]:
         """Sum of what all records add.
 
